@@ -1,0 +1,44 @@
+# Borzoi: `make help` lists what there is.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up test unit lint bench clean
+
+help: ## List the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Borzoi needs Python 3.11 or later; set PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+setup: $(STAMP) ## Create .venv with Borzoi and the development tools
+
+up: $(STAMP) ## Run the platform (set up first if needed)
+	@echo "Try next, in another terminal:"
+	@echo "  python3 -m pip install apache-iggy==0.9.0    # the official client works unchanged"
+	@echo "  iggy://iggy:iggy@127.0.0.1:8090              # its connection string"
+	@echo "  $(BIN)/borzoi config show --origin           # every setting and where it comes from"
+	@exec $(BIN)/borzoi server
+
+test: lint ## Lint, type-check and run every test
+	$(BIN)/python -m pytest
+
+unit: $(STAMP) ## Only the fast tests
+	$(BIN)/python -m pytest tests/unit
+
+lint: $(STAMP) ## ruff, mypy, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --verbose | tail -n 12
+
+bench: $(STAMP) ## Measure the hot path against a bare server
+	$(BIN)/python benchmarks/broker_hot_path.py
+
+clean: ## Remove environments and caches
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What the platform means: catalog, users, sessions, groups, and one handler per command."""

@@ -1,0 +1,1 @@
+"""The `borzoi` command."""

@@ -1,0 +1,1 @@
+"""Storage: batches in segments, their indexes, recovery, retention and consumer offsets."""

@@ -1,0 +1,1 @@
+"""The running process: configuration, start-up, transports and maintenance."""
