@@ -1,0 +1,79 @@
+"""Bounds how many files are open at once.
+
+A server may hold many thousand partitions; only those in use keep descriptors. Whoever opens files
+admits itself here and sets `used` on every access; when the bound is reached, the first owner that
+was not used since the last sweep is told to close (the clock algorithm: no bookkeeping per access).
+"""
+
+import os
+import resource
+from collections import OrderedDict
+from typing import Protocol
+
+# Log file, index file, and the descriptor that a memory map keeps.
+FILES_PER_OWNER = 3
+_OWNERS_MIN = 8
+
+
+class FileOwner(Protocol):
+    used: bool
+
+    def close_files(self) -> None: ...
+
+
+class OpenFiles:
+    def __init__(self, limit: int = 0) -> None:
+        """`limit` is a number of files; 0 takes half of what the process may open."""
+        if limit <= 0:
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            limit = (soft if soft != resource.RLIM_INFINITY else 65_536) // 2
+        self.owners_max = max(_OWNERS_MIN, limit // FILES_PER_OWNER)
+        self._owners: OrderedDict[int, FileOwner] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def admit(self, owner: FileOwner) -> None:
+        owner.used = True
+        if id(owner) in self._owners:
+            return
+        while len(self._owners) >= self.owners_max:
+            self._evict_one()
+        self._owners[id(owner)] = owner
+
+    def forget(self, owner: FileOwner) -> None:
+        self._owners.pop(id(owner), None)
+
+    def close_all(self) -> None:
+        for owner in list(self._owners.values()):
+            owner.close_files()
+        self._owners.clear()
+
+    def _evict_one(self) -> None:
+        while True:
+            key, owner = self._owners.popitem(last=False)
+            if owner.used:
+                owner.used = False
+                self._owners[key] = owner
+                continue
+            owner.close_files()
+            return
+
+
+def write_all(fd: int, data: memoryview | bytes, position: int) -> None:
+    """Write every byte at `position` or raise; a short write is continued, not ignored."""
+    written = os.pwrite(fd, data, position)
+    if written == len(data):
+        return
+    view = memoryview(data)
+    while written < len(view):
+        written += os.pwrite(fd, view[written:], position + written)
+
+
+def sync_directory(path: str | os.PathLike[str]) -> None:
+    """Make names created or removed in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,153 @@
+"""Consumer offsets of one partition: a file of fixed slots, updated in place.
+
+    off size
+      0    1  kind: 1 consumer, 2 group (0 = free slot)
+      1    1  1 if the consumer was named by text, 0 if by number
+      2    6  zero
+      8    8  key: the number, or XXH3-64 of the name
+     16    8  offset of the last processed message
+     24    8  XXH3-64 of bytes 0 to 24
+
+A store is one write of 32 bytes into the page cache, so it survives the process, costs about a
+microsecond and does not grow the file. 32 divides the page size: a slot is never half written. A slot
+that fails its checksum is treated as free and reported.
+"""
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from borzoi.log.files import OpenFiles, write_all
+from borzoi.log.sync import SyncJob
+from borzoi.model.errors import TooManyConsumerOffsets
+from borzoi.model.limits import CONSUMER_OFFSETS_PER_PARTITION_MAX
+from borzoi.model.values import Consumer, ConsumerKind
+
+FILE_NAME = "offsets"
+
+_SLOT = struct.Struct("<BB6xQQQ")
+_HASHED = struct.Struct("<BB6xQQ")
+_SLOT_BYTES = _SLOT.size
+
+
+class OffsetKey(NamedTuple):
+    kind: int
+    named: int
+    key: int
+
+
+def consumer_key(consumer: Consumer) -> OffsetKey:
+    """The key under which a single consumer's offset is kept; groups use `group_key`."""
+    if isinstance(consumer.id, int):
+        return OffsetKey(ConsumerKind.CONSUMER, 0, consumer.id)
+    return OffsetKey(ConsumerKind.CONSUMER, 1, xxh3_64_intdigest(consumer.id.encode()))
+
+
+def group_key(group_id: int) -> OffsetKey:
+    return OffsetKey(ConsumerKind.GROUP, 0, group_id)
+
+
+class ConsumerOffsets:
+    __slots__ = ("_fd", "_files", "_free", "_path", "_report", "_slots", "_slots_count", "_values", "used")
+
+    def __init__(self, directory: Path, files: OpenFiles, report: Callable[[str], None]) -> None:
+        self._path = directory / FILE_NAME
+        self._files = files
+        self._report = report
+        self._fd = -1
+        self._slots: dict[OffsetKey, int] | None = None  # None until first needed
+        self._values: dict[OffsetKey, int] = {}
+        self._free: list[int] = []
+        self._slots_count = 0
+        self.used = False
+
+    def get(self, key: OffsetKey) -> int | None:
+        if self._slots is None:
+            self._load()
+        return self._values.get(key)
+
+    def lowest(self) -> int | None:
+        """The offset of whoever is furthest behind; None if nobody stored one."""
+        if self._slots is None:
+            self._load()
+        return min(self._values.values(), default=None)
+
+    def store(self, key: OffsetKey, offset: int) -> None:
+        """Keep an offset; it has reached the operating system when this returns. May raise OSError."""
+        slots = self._slots if self._slots is not None else self._load()
+        slot = slots.get(key)
+        if slot is None:
+            if len(slots) >= CONSUMER_OFFSETS_PER_PARTITION_MAX:
+                raise TooManyConsumerOffsets(f"this partition keeps {len(slots)} offsets already")
+            slot = self._free[-1] if self._free else self._slots_count
+        digest = xxh3_64_intdigest(_HASHED.pack(*key, offset))
+        self._write(slot, _SLOT.pack(*key, offset, digest))
+        if key not in slots:
+            slots[key] = slot
+            if self._free:
+                self._free.pop()
+            else:
+                self._slots_count += 1
+        self._values[key] = offset
+
+    def delete(self, key: OffsetKey) -> bool:
+        """Forget an offset; False if there was none."""
+        slots = self._slots if self._slots is not None else self._load()
+        slot = slots.get(key)
+        if slot is None:
+            return False
+        self._write(slot, bytes(_SLOT_BYTES))
+        del slots[key], self._values[key]
+        self._free.append(slot)
+        return True
+
+    def clear(self) -> None:
+        """Forget every offset."""
+        self.close()
+        self._path.unlink(missing_ok=True)
+        self._slots, self._values, self._free, self._slots_count = {}, {}, [], 0
+
+    def sync_job(self) -> SyncJob:
+        return SyncJob(id(self), lambda: [os.dup(self._opened())], lambda _error: None, self._path.parent)
+
+    def close_files(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def close(self) -> None:
+        self.close_files()
+        self._files.forget(self)
+
+    def _opened(self) -> int:
+        self.used = True
+        if self._fd < 0:
+            self._files.admit(self)
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        return self._fd
+
+    def _write(self, slot: int, data: bytes) -> None:
+        write_all(self._opened(), data, slot * _SLOT_BYTES)
+
+    def _load(self) -> dict[OffsetKey, int]:
+        slots: dict[OffsetKey, int] = {}
+        self._slots = slots
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return slots
+        self._slots_count = len(data) // _SLOT_BYTES
+        for slot in range(self._slots_count):
+            kind, named, key, offset, digest = _SLOT.unpack_from(data, slot * _SLOT_BYTES)
+            if kind and xxh3_64_intdigest(_HASHED.pack(kind, named, key, offset)) == digest:
+                slots[OffsetKey(kind, named, key)] = slot
+                self._values[OffsetKey(kind, named, key)] = offset
+                continue
+            if kind or key or offset or digest:
+                self._report(f"{self._path}: slot {slot} is damaged, its consumer starts over")
+            self._free.append(slot)
+        return slots

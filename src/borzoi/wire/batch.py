@@ -1,0 +1,284 @@
+"""The message batch: the one layout on the wire, on disk and in a poll reply.
+
+    batch = 256-byte header, then message frames back to back
+    frame = 48-byte header, payload, user headers
+
+    batch header                                frame header
+    off size                                    off size
+      0    8  partition_id                        0    8  checksum, XXH3-64 of the frame from byte 8 on
+      8    8  base_offset                         8   16  message id
+     16    8  base_timestamp (us, broker)        24    4  offset_delta: 0, 1, 2, ... within the batch
+     24    8  origin_timestamp (us, producer)    28    4  timestamp_delta (us, to origin_timestamp)
+     32    8  batch_length, header included      32    4  user_headers_length
+     40    8  batch_checksum                     36    4  payload_length
+     48    4  message_count                      40    8  reserved, zero
+     52  204  reserved, zero
+
+The batch checksum is XXH3-64 over header bytes 0..40, header bytes 48..52 and the checksum field
+of every frame in order.
+
+`prove` is the gate: nothing is appended whose frames do not tile the batch exactly. It returns
+where the frames are, so that whoever needs them later does not walk the batch again. Batches of
+equal-sized messages, the common case, are proven with a handful of NumPy calls whatever their size.
+
+This module neither assigns offsets nor knows where a batch is stored; that is `borzoi.log.batch`.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
+
+from borzoi.model.errors import RemoteProtocolError
+from borzoi.model.limits import PAYLOAD_BYTES_MAX, U32_MAX, USER_HEADERS_BYTES_MAX
+from borzoi.model.values import BytesLike
+
+HEADER_BYTES = 256
+FRAME_HEADER_BYTES = 48
+
+HEADER = struct.Struct("<6QI204s")
+FRAME = struct.Struct("<QQQIIIIQ")
+_FRAME_TAIL = struct.Struct("<I4xIIQ")  # from byte 24: offset_delta, headers length, payload length, reserved
+_U64 = struct.Struct("<Q")
+_ZEROS = bytes(204)
+
+# Below this many messages a Python loop over the frames beats the fixed cost of NumPy calls.
+_VECTOR_MIN = 24
+_DELTAS: NDArray[np.uint32] = np.arange(4096, dtype=np.uint32)
+
+_INVALID_COMMAND = 3
+_TOO_BIG_USER_HEADERS = 4017
+_TOO_BIG_PAYLOAD = 4022
+_INVALID_PAYLOAD_LENGTH = 4025
+_INVALID_MESSAGES_COUNT = 4009
+_INVALID_MESSAGE_CHECKSUM = 4027
+_INVALID_BATCH_CHECKSUM = 4039
+
+
+class BatchHeader(NamedTuple):
+    partition_id: int
+    base_offset: int
+    base_timestamp_us: int
+    origin_timestamp_us: int
+    length: int
+    checksum: int
+    message_count: int
+    reserved: bytes
+
+
+class Layout(NamedTuple):
+    """Where the frames of a proven batch start: `stride` bytes apart, or (stride 0) at `positions`."""
+
+    message_count: int
+    length: int
+    stride: int
+    positions: Sequence[int] = ()
+
+    def position(self, index: int) -> int:
+        """Start of frame `index`; for `index == message_count` the end of the batch."""
+        if self.stride:
+            return HEADER_BYTES + index * self.stride
+        return self.positions[index] if index < self.message_count else self.length
+
+
+class Frame(NamedTuple):
+    """One message as it lies in a batch; payload and user headers are views, not copies."""
+
+    checksum: int
+    id: int
+    offset_delta: int
+    timestamp_delta_us: int
+    payload: memoryview
+    user_headers: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """What a producer gives for one message."""
+
+    payload: bytes
+    id: int = 0
+    user_headers: bytes = b""
+    origin_timestamp_us: int = 0
+
+
+def read_header(batch: BytesLike, position: int = 0) -> BatchHeader:
+    return BatchHeader._make(HEADER.unpack_from(batch, position))
+
+
+def prove(batch: memoryview, expected_count: int | None = None) -> Layout:
+    """Check that header and frames describe exactly these bytes; raise RemoteProtocolError if not."""
+    size = len(batch)
+    if size < HEADER_BYTES + FRAME_HEADER_BYTES:
+        raise RemoteProtocolError(f"a batch of {size} bytes cannot hold a message")
+    _, _, _, _, length, _, count, reserved = HEADER.unpack_from(batch)
+    if length != size:
+        raise RemoteProtocolError(f"batch_length says {length}, the batch has {size} bytes")
+    if count == 0 or (expected_count is not None and count != expected_count):
+        raise RemoteProtocolError(
+            f"message_count is {count}, expected {expected_count or 'at least 1'}",
+            _INVALID_COMMAND if count else _INVALID_MESSAGES_COUNT,
+        )
+    if count > (size - HEADER_BYTES) // FRAME_HEADER_BYTES:
+        raise RemoteProtocolError(f"{count} messages cannot fit into {size} bytes")
+    if reserved != _ZEROS:
+        raise RemoteProtocolError("reserved bytes of the batch header are not zero")
+    if count >= _VECTOR_MIN:
+        stride, remainder = divmod(size - HEADER_BYTES, count)
+        if not remainder and _is_uniform(batch, count, stride):
+            return Layout(count, size, stride)
+    return _walk(batch, count)
+
+
+def _is_uniform(batch: memoryview, count: int, stride: int) -> bool:
+    """Tell whether every frame is a valid one of `stride` bytes. False means: look frame by frame."""
+    delta, headers, payload, reserved = _FRAME_TAIL.unpack_from(batch, HEADER_BYTES + 24)
+    if FRAME_HEADER_BYTES + headers + payload != stride or delta or reserved:
+        return False
+    _check_lengths(0, headers, payload)
+    deltas = column(batch, count, stride, 24, "<u4")
+    lengths = column(batch, count, stride, 32, "<u8")
+    reserveds = column(batch, count, stride, 40, "<u8")
+    expected = _DELTAS[:count] if count <= len(_DELTAS) else np.arange(count, dtype=np.uint32)
+    return bool(
+        (deltas == expected).all() and (lengths == lengths[0]).all() and not reserveds.any(),
+    )
+
+
+def column(
+    batch: memoryview, count: int, stride: int, offset: int, dtype: str
+) -> NDArray[np.unsignedinteger]:
+    """A field at `offset` of each of `count` equal-sized frames, as a strided view."""
+    return np.ndarray((count,), dtype, batch, HEADER_BYTES + offset, (stride,))
+
+
+def _walk(batch: memoryview, count: int) -> Layout:
+    end = len(batch)
+    position = HEADER_BYTES
+    positions: list[int] = []
+    unpack = _FRAME_TAIL.unpack_from
+    for index in range(count):
+        if position + FRAME_HEADER_BYTES > end:
+            raise RemoteProtocolError(f"message {index} of {count} starts past the end of the batch")
+        delta, headers, payload, reserved = unpack(batch, position + 24)
+        if delta != index:
+            raise RemoteProtocolError(f"offset_delta of message {index} is {delta}")
+        if reserved:
+            raise RemoteProtocolError(f"reserved bytes of message {index} are not zero")
+        if headers > USER_HEADERS_BYTES_MAX or not 0 < payload <= PAYLOAD_BYTES_MAX:
+            _check_lengths(index, headers, payload)
+        positions.append(position)
+        position += FRAME_HEADER_BYTES + headers + payload
+    if position != end:
+        raise RemoteProtocolError(f"the messages end at byte {position}, the batch at {end}")
+    return Layout(count, end, 0, positions)
+
+
+def _check_lengths(index: int, headers: int, payload: int) -> None:
+    if payload == 0:
+        raise RemoteProtocolError(f"message {index} has an empty payload", _INVALID_PAYLOAD_LENGTH)
+    if payload > PAYLOAD_BYTES_MAX:
+        raise RemoteProtocolError(f"payload of message {index} has {payload} bytes", _TOO_BIG_PAYLOAD)
+    if headers > USER_HEADERS_BYTES_MAX:
+        raise RemoteProtocolError(
+            f"user headers of message {index} have {headers} bytes", _TOO_BIG_USER_HEADERS
+        )
+
+
+def batch_checksum(batch: memoryview, layout: Layout, header: memoryview | None = None) -> int:
+    """The batch checksum that the header fields and frame checksums, as they stand, call for.
+
+    `header` replaces the batch's own, for a part of a batch that gets a header of its own.
+    """
+    if layout.stride:
+        checksums: BytesLike = column(batch, layout.message_count, layout.stride, 0, "<u8").tobytes()
+    else:
+        checksums = b"".join([batch[position : position + 8] for position in layout.positions])
+    if header is None:
+        header = batch
+    return xxh3_64_intdigest(b"".join((header[:40], header[48:52], checksums)))
+
+
+def verify_messages(batch: memoryview, layout: Layout) -> None:
+    """Check every message's own checksum; one hash call per message."""
+    start = layout.position(0)
+    for index in range(layout.message_count):
+        end = layout.position(index + 1)
+        (stored,) = _U64.unpack_from(batch, start)
+        if xxh3_64_intdigest(batch[start + 8 : end]) != stored:
+            raise RemoteProtocolError(
+                f"checksum of message {index} does not match", _INVALID_MESSAGE_CHECKSUM
+            )
+        start = end
+
+
+def verify_header(batch: memoryview, layout: Layout) -> None:
+    """Check the batch checksum, which covers the header and the frames' checksum fields."""
+    (stored,) = _U64.unpack_from(batch, 40)
+    if batch_checksum(batch, layout) != stored:
+        raise RemoteProtocolError("batch checksum does not match", _INVALID_BATCH_CHECKSUM)
+
+
+def build(messages: Sequence[NewMessage]) -> bytearray:
+    """A batch as a producer sends it: offsets and broker time zero, all checksums filled in."""
+    if not messages:
+        raise ValueError("a batch holds at least one message")
+    origin_us = min(message.origin_timestamp_us for message in messages)
+    batch = bytearray(HEADER_BYTES)
+    for index, message in enumerate(messages):
+        delta_us = message.origin_timestamp_us - origin_us
+        if delta_us > U32_MAX:
+            raise ValueError("origin times within one batch may lie at most 2^32 - 1 microseconds apart")
+        body = b"".join(
+            (
+                message.id.to_bytes(16, "little"),
+                struct.pack("<IIIIQ", index, delta_us, len(message.user_headers), len(message.payload), 0),
+                message.payload,
+                message.user_headers,
+            )
+        )
+        batch += _U64.pack(xxh3_64_intdigest(body))
+        batch += body
+    HEADER.pack_into(batch, 0, 0, 0, 0, origin_us, len(batch), 0, len(messages), _ZEROS)
+    view = memoryview(batch)
+    _U64.pack_into(batch, 40, batch_checksum(view, prove(view)))
+    view.release()
+    return batch
+
+
+def frames(batch: memoryview) -> Iterator[Frame]:
+    """The messages of a proven or stored batch, one by one. Not for hot paths."""
+    _, _, _, _, length, _, count, _ = HEADER.unpack_from(batch)
+    position = HEADER_BYTES
+    for _ in range(count):
+        checksum, id_low, id_high, delta, delta_us, headers, payload, _ = FRAME.unpack_from(batch, position)
+        middle = position + FRAME_HEADER_BYTES + payload
+        end = middle + headers
+        if end > length:
+            raise RemoteProtocolError("a message reaches past the end of its batch")
+        yield Frame(
+            checksum,
+            id_high << 64 | id_low,
+            delta,
+            delta_us,
+            batch[position + FRAME_HEADER_BYTES : middle],
+            batch[middle:end],
+        )
+        position = end
+
+
+def split(batches: memoryview) -> Iterator[memoryview]:
+    """The batches that lie back to back in a buffer."""
+    position = 0
+    while position < len(batches):
+        if position + HEADER_BYTES > len(batches):
+            raise RemoteProtocolError("a batch header is cut short")
+        length = HEADER.unpack_from(batches, position)[4]
+        if length < HEADER_BYTES or position + length > len(batches):
+            raise RemoteProtocolError("a batch reaches past the end of the buffer")
+        yield batches[position : position + length]
+        position += length
