@@ -2,16 +2,18 @@
 
 Off unless configured. Duplicates are taken out before offsets are given, so offsets stay gapless. The
 window is filled from the log when first used, so that a producer's retry is still recognised after
-a restart of the server.
+a restart of the server. Id 0 means that the producer gave none: such messages are never duplicates.
 """
 
 from collections import OrderedDict
 
 from borzoi.log.partition import PartitionLog
+from borzoi.log.reader import LogDamaged, ReadResult
 from borzoi.wire.batch import Layout, NewMessage, build, frames, prove, read_header, split
 
 _REFILL_BYTES = 8 << 20
 _ID_AT, _ID_BYTES = 8, 16
+_NO_ID = bytes(_ID_BYTES)
 
 
 class Deduplicator:
@@ -34,7 +36,9 @@ class Deduplicator:
         fresh: set[bytes] = set()
         keep: list[int] = []
         for index, message_id in enumerate(ids):
-            if message_id not in self._seen and message_id not in fresh:
+            if message_id == _NO_ID:
+                keep.append(index)
+            elif message_id not in self._seen and message_id not in fresh:
                 fresh.add(message_id)
                 keep.append(index)
         if len(keep) == layout.message_count:
@@ -46,7 +50,8 @@ class Deduplicator:
     def remember(self, batch: memoryview, layout: Layout, now_us: int) -> None:
         """Note the ids of a batch that is in the log now."""
         for message_id in _ids(batch, layout):
-            self._seen.setdefault(message_id, now_us)
+            if message_id != _NO_ID:
+                self._seen.setdefault(message_id, now_us)
         while len(self._seen) > self._max_entries:
             self._seen.popitem(last=False)
 
@@ -63,14 +68,25 @@ class Deduplicator:
 
     def _refill(self, log: PartitionLog, now_us: int) -> None:
         self._refilled = True
-        offset = log.offset_at_or_after(max(0, now_us - self._expiry_us))
+        try:
+            offset = log.offset_at_or_after(max(0, now_us - self._expiry_us))
+        except LogDamaged:
+            offset = log.first_offset
         if offset is None:
             return
         offset = max(offset, log.next_offset - self._max_entries)
         while offset < log.next_offset:
-            result = log.read(offset, self._max_entries, _REFILL_BYTES)
+            try:
+                result = log.read(offset, self._max_entries, _REFILL_BYTES)
+            except LogDamaged:
+                # Ids that cannot be read cannot be recognised either. Consumers are told of the damage.
+                result = ReadResult()
             if not result.count:
-                return
+                later = next((each.base_offset for each in log.segments if each.base_offset > offset), None)
+                if later is None:
+                    return
+                offset = later
+                continue
             for batch in split(memoryview(b"".join(result.buffers))):
                 self.remember(batch, prove_part(batch), read_header(batch).base_timestamp_us)
             offset = result.last_offset + 1

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from borzoi.log.files import sync_directory
+from borzoi.log.files import replace_durably
 
 FORMAT = 1
 
@@ -42,13 +42,17 @@ class DataDirectory:
     def open(self) -> None:
         """Create the directory if it is new, take the lock, check the format."""
         try:
-            self.metadata.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            self._check_format()
+            self.metadata.mkdir(exist_ok=True)
             self.streams.mkdir(exist_ok=True)
         except OSError as error:
-            raise DataDirectoryError(f"cannot use data directory {self.path}: {error.strerror}") from error
-        self._take_lock()
-        try:
-            self._check_format()
+            self.close()
+            name = error.filename or self.path
+            raise DataDirectoryError(
+                f"cannot use data directory {self.path}: {name}: {error.strerror}"
+            ) from error
         except BaseException:
             self.close()
             raise
@@ -111,16 +115,13 @@ class DataDirectory:
         try:
             found = json.loads(path.read_text())["format"]
         except FileNotFoundError:
-            temporary = path.with_suffix(".new")
-            temporary.write_text(json.dumps({"format": FORMAT}) + "\n")
-            temporary.rename(path)
-            sync_directory(self.path)
+            replace_durably(path, json.dumps({"format": FORMAT}).encode() + b"\n")
             return
         except (ValueError, KeyError, TypeError):
             raise DataDirectoryError(
                 f'{path} is not readable; it should say {{"format": {FORMAT}}}'
             ) from None
-        if not isinstance(found, int) or found < 1:
+        if type(found) is not int or found < 1:
             raise DataDirectoryError(f"{path} names no format number: {found!r}")
         if found > FORMAT:
             raise DataDirectoryError(
@@ -145,11 +146,15 @@ def wipe(path: Path) -> None:
 
 
 def _numbered(parent: Path) -> Iterator[tuple[int, Path]]:
-    """Sub-directories whose name is a number, in order."""
+    """Sub-directories whose name is a number as this module writes it, in order."""
     try:
         with os.scandir(parent) as listing:
-            names = sorted(int(item.name) for item in listing if item.name.isdecimal() and item.is_dir())
+            names = sorted(int(item.name) for item in listing if _is_number(item.name) and item.is_dir())
     except FileNotFoundError:
         return
     for name in names:
         yield name, parent / str(name)
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and str(int(name)) == name

@@ -1,18 +1,21 @@
-"""Bounds how many files are open at once.
+"""Bounds how many files are open at once, and writes to them without losing an error.
 
 A server may hold many thousand partitions; only those in use keep descriptors. Whoever opens files
 admits itself here and sets `used` on every access; when the bound is reached, the first owner that
 was not used since the last sweep is told to close (the clock algorithm: no bookkeeping per access).
 """
 
+import errno
 import os
 import resource
 from collections import OrderedDict
+from pathlib import Path
 from typing import Protocol
 
 # Log file, index file, and the descriptor that a memory map keeps.
 FILES_PER_OWNER = 3
 _OWNERS_MIN = 8
+_REWRITE_BYTES = 1 << 20
 
 
 class FileOwner(Protocol):
@@ -67,13 +70,48 @@ def write_all(fd: int, data: memoryview | bytes, position: int) -> None:
         return
     view = memoryview(data)
     while written < len(view):
-        written += os.pwrite(fd, view[written:], position + written)
+        more = os.pwrite(fd, view[written:], position + written)
+        if not more:
+            raise OSError(errno.EIO, "a write made no progress")
+        written += more
+
+
+def rewrite(fd: int, start: int, end: int) -> None:
+    """Make the bytes from `start` to `end` dirty again.
+
+    A failed fsync may leave pages marked clean that never reached the device; the next one would then
+    report success without having written them.
+    """
+    position = start
+    while position < end:
+        chunk = os.pread(fd, min(_REWRITE_BYTES, end - position), position)
+        if not chunk:
+            raise OSError(errno.EIO, "unsynced bytes cannot be read back")
+        write_all(fd, chunk, position)
+        position += len(chunk)
 
 
 def sync_directory(path: str | os.PathLike[str]) -> None:
     """Make names created or removed in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def replace_durably(path: Path, data: bytes) -> None:
+    """Put a whole file in place so that after a power loss there is the old one or the new one."""
+    temporary = path.with_name(f"{path.name}.new")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        try:
+            write_all(fd, data, 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)

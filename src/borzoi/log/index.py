@@ -16,14 +16,15 @@ so an entry is never half written. Runs lie back to back: an entry's run ends wh
 
 Timestamps never decrease within a partition, so one file serves both look-ups.
 
-The entries of a segment are read into memory when a look-up first needs them. A segment that is only
-appended to keeps none.
+The entries of a segment are read into memory when a look-up first needs them; `Entries.tile` says
+whether they still describe the log. A segment that is only appended to keeps none.
 """
 
 import os
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ from borzoi.log.files import write_all
 
 ENTRY = struct.Struct("<QQIIQ")
 ENTRY_BYTES = ENTRY.size
+# Long enough that a poll of many small batches hashes few runs, short enough that a poll of the newest
+# message copies and hashes little besides it.
 RUN_BYTES = 16 * 1024
 
 _DTYPE = np.dtype(
@@ -89,6 +92,23 @@ class Entries:
             self.lengths[slot] = entry.length
             self.hashes[slot] = entry.hash
 
+    def tile(self, base_offset: int, size_bytes: int) -> bool:
+        """Tell whether the runs lie back to back over exactly `size_bytes`, offsets and times in order."""
+        if not len(self):
+            return not size_bytes
+        offsets, timestamps = np.asarray(self.offsets), np.asarray(self.timestamps)
+        positions = np.asarray(self.positions).astype(np.uint64)
+        lengths = np.asarray(self.lengths).astype(np.uint64)
+        return bool(
+            offsets[0] == base_offset
+            and positions[0] == 0
+            and positions[-1] + lengths[-1] == size_bytes
+            and lengths.all()
+            and (positions[1:] == positions[:-1] + lengths[:-1]).all()
+            and (offsets[1:] > offsets[:-1]).all()
+            and (timestamps[1:] >= timestamps[:-1]).all()
+        )
+
     def run_of_offset(self, offset: int) -> int:
         """Slot of the run that holds `offset`, if any does: the last one that starts at or before it."""
         return max(bisect_right(self.offsets, offset) - 1, 0)
@@ -104,21 +124,31 @@ class Entries:
 class SegmentIndex:
     """Grows with the active segment's appends; answers look-ups for any segment."""
 
-    __slots__ = ("_entries", "_run", "_run_state", "count", "path")
+    __slots__ = (
+        "_entries",
+        "_run_hash",
+        "_run_length",
+        "_run_offset",
+        "_run_position",
+        "_run_state",
+        "_run_timestamp_us",
+        "count",
+        "path",
+    )
 
     def __init__(self, path: Path, count: int) -> None:
         self.path = path
         self.count = count
         self._entries: Entries | None = None
-        # The run that the next small batch may still join, and its hash so far.
-        self._run: Entry | None = None
+        # The run that the next small batch may still join: None unless there is one.
         self._run_state: xxh3_64 | None = None
+        self._run_offset = self._run_timestamp_us = self._run_position = self._run_length = 0
+        self._run_hash = 0
 
     @property
     def entries(self) -> Entries:
         if self._entries is None:
-            with self.path.open("rb") as file:
-                self._entries = Entries(file.read(self.count * ENTRY_BYTES))
+            self._entries = self._load()
         return self._entries
 
     @property
@@ -128,42 +158,86 @@ class SegmentIndex:
     def unload(self) -> None:
         self._entries = None
 
+    def replace(self, entries: list[Entry]) -> None:
+        """Make the file anew from these entries."""
+        data = pack_entries(entries)
+        self.path.write_bytes(data)
+        self.end_run()
+        self.count = len(entries)
+        self._entries = Entries(data)
+
     def add(
         self, fd: int, batch: memoryview, base_offset: int, base_timestamp_us: int, position: int
     ) -> None:
         """Cover a batch that was just written at `position`. If this raises, nothing has changed."""
-        run, state = self._run, self._run_state
-        size = len(batch)
-        if run is not None and state is not None:
+        state = self._run_state
+        length = len(batch)
+        if state is not None:
             state.update(batch)
+            digest = state.intdigest()
             slot = self.count - 1
-            entry = Entry(
-                run.base_offset, run.base_timestamp_us, run.position, run.length + size, state.intdigest()
-            )
-        elif size < RUN_BYTES:
-            slot = self.count
-            state = xxh3_64(batch)
-            entry = Entry(base_offset, base_timestamp_us, position, size, state.intdigest())
+            base_offset, base_timestamp_us = self._run_offset, self._run_timestamp_us
+            position = self._run_position
+            length += self._run_length
         else:
-            slot, state = self.count, None
-            entry = Entry(base_offset, base_timestamp_us, position, size, xxh3_64_intdigest(batch))
+            slot = self.count
+            if length < RUN_BYTES:
+                state = xxh3_64(batch)
+                digest = state.intdigest()
+            else:
+                digest = xxh3_64_intdigest(batch)
         try:
-            write_all(fd, ENTRY.pack(*entry), slot * ENTRY_BYTES)
+            write_all(
+                fd, ENTRY.pack(base_offset, base_timestamp_us, position, length, digest), slot * ENTRY_BYTES
+            )
         except OSError:
-            self.end_run()  # its hash state has moved on; the entry on disk still tells the truth
+            self._undo_write(fd)
             raise
         self.count = slot + 1
-        if state is not None and entry.length < RUN_BYTES:
-            self._run, self._run_state = entry, state
+        if length < RUN_BYTES:
+            self._run_state = state
+            self._run_offset, self._run_timestamp_us = base_offset, base_timestamp_us
+            self._run_position, self._run_length, self._run_hash = position, length, digest
         else:
-            self._run = self._run_state = None
+            self._run_state = None
         if self._entries is not None:
-            self._entries.put(slot, entry)
+            self._entries.put(slot, Entry(base_offset, base_timestamp_us, position, length, digest))
 
     def end_run(self) -> None:
         """Let the next batch start a run of its own."""
-        self._run = self._run_state = None
+        self._run_state = None
+
+    def _undo_write(self, fd: int) -> None:
+        """After a failed write: the entry as it was, and no new run to join, as its hash state moved on.
+
+        Best effort. An entry left half written is found and mended when the index is next loaded.
+        """
+        with suppress(OSError):
+            if self._run_state is not None:
+                entry = Entry(
+                    self._run_offset,
+                    self._run_timestamp_us,
+                    self._run_position,
+                    self._run_length,
+                    self._run_hash,
+                )
+                write_all(fd, ENTRY.pack(*entry), (self.count - 1) * ENTRY_BYTES)
+            os.ftruncate(fd, self.count * ENTRY_BYTES)
+        self.end_run()
+
+    def _load(self) -> Entries:
+        try:
+            with self.path.open("rb") as file:
+                return Entries(file.read(self.count * ENTRY_BYTES))
+        except FileNotFoundError:
+            return Entries()
 
 
-def read_last_entry(fd: int, count: int) -> Entry:
-    return Entry._make(ENTRY.unpack(os.pread(fd, ENTRY_BYTES, (count - 1) * ENTRY_BYTES)))
+def pack_entries(entries: list[Entry]) -> bytes:
+    return b"".join([ENTRY.pack(*entry) for entry in entries])
+
+
+def read_last_entry(fd: int, count: int) -> Entry | None:
+    """The newest of `count` entries; None if the file does not reach that far."""
+    data = os.pread(fd, ENTRY_BYTES, (count - 1) * ENTRY_BYTES) if count else b""
+    return Entry._make(ENTRY.unpack(data)) if len(data) == ENTRY_BYTES else None

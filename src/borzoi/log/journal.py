@@ -13,13 +13,17 @@ was never acknowledged and is dropped; anything else that does not check out sto
 skipping a record would change the meaning of all that follow.
 """
 
+import errno
 import os
 import struct
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from borzoi.log.files import sync_directory, write_all
+from borzoi.log.files import replace_durably, rewrite, sync_directory, write_all
 from borzoi.log.sync import SyncJob
 
 _RECORD = struct.Struct("<IQQ")
@@ -43,6 +47,10 @@ class Journal:
         self.repairs: list[str] = []
         self._fd = -1
         self._size = 0
+        self._synced_size = 0
+        self._sync_failures = 0
+        self._files_started = 0
+        self._rewrite_needed = False
 
     def open(self) -> tuple[bytes | None, list[bytes]]:
         for leftover in self.directory.glob("*.new"):
@@ -51,43 +59,69 @@ class Journal:
         self.index = index
         records = self._read_records()
         if self._fd < 0:
-            self._start_journal()
+            self._fd, self._size = self._create_journal(), 0
+        self._synced_size = self._size
         self.records_since_snapshot = len(records)
         return snapshot, records
 
     def append(self, payload: bytes) -> None:
-        """Add a record; it has reached the operating system when this returns. May raise OSError."""
+        """Add a record; it has reached the operating system when this returns.
+
+        May raise OSError; then there is no such record. One that is too long is a mistake of the caller.
+        """
+        if len(payload) > RECORD_BYTES_MAX:
+            raise ValueError(f"a record of {len(payload)} bytes exceeds the limit of {RECORD_BYTES_MAX}")
         index = self.index + 1
         digest = xxh3_64_intdigest(_INDEX.pack(index) + payload)
         record = _RECORD.pack(len(payload), index, digest) + payload
         try:
             write_all(self._fd, record, self._size)
         except OSError:
-            os.ftruncate(self._fd, self._size)
+            with suppress(OSError):  # what stays is overwritten by the next record, or dropped by `open`
+                os.ftruncate(self._fd, self._size)
             raise
         self._size += len(record)
         self.index = index
         self.records_since_snapshot += 1
 
     def snapshot(self, payload: bytes) -> None:
-        """Write the state after the last record and start a new journal. Blocks on the disk."""
+        """Write the state after the last record and start a new journal. Blocks on the disk.
+
+        May raise OSError; then the journal goes on as before.
+        """
         body = _INDEX.pack(self.index) + payload
-        path = self.directory / f"snapshot-{self.index:020d}"
-        temporary = path.with_suffix(".new")
-        with temporary.open("wb") as file:
-            file.write(_INDEX.pack(xxh3_64_intdigest(body)) + body)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
         os.fsync(self._fd)
-        os.close(self._fd)
-        self._start_journal()
-        sync_directory(self.directory)
+        replace_durably(
+            self.directory / f"snapshot-{self.index:020d}", _INDEX.pack(xxh3_64_intdigest(body)) + body
+        )
+        if self.records_since_snapshot:
+            fd = self._create_journal()
+            os.close(self._fd)
+            self._fd, self._size, self._synced_size, self._rewrite_needed = fd, 0, 0, False
+            self._files_started += 1
         self.records_since_snapshot = 0
         self._remove_old()
 
     def sync_job(self) -> SyncJob:
-        return SyncJob(id(self), lambda: [os.dup(self._fd)], lambda _error: None)
+        if self._rewrite_needed:
+            rewrite(self._fd, self._synced_size, self._size)
+            self._rewrite_needed = False
+        number, size, failures = self._files_started, self._size, self._sync_failures
+
+        def finish(error: OSError | None) -> OSError | None:
+            if error is not None:
+                self._sync_failures += 1
+            elif failures != self._sync_failures:
+                error = OSError(errno.EIO, "an earlier sync of the journal failed", str(self.directory))
+            if number != self._files_started:
+                return error  # a snapshot, itself synced, has taken the place of those records
+            if error is not None:
+                self._rewrite_needed = True
+            else:
+                self._synced_size = max(self._synced_size, size)
+            return error
+
+        return SyncJob((id(self), number), lambda: [os.dup(self._fd)], finish)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -147,23 +181,32 @@ class Journal:
             expected += 1
             position += _RECORD.size + len(record)
         if position < len(data):
-            if not is_last or not _is_torn(data, position):
+            if not is_last or not _is_torn(data, position, expected):
                 raise JournalError(
                     f"{path}: record {expected} at byte {position} is damaged and more follows it; restore "
                     "the file, or move the metadata directory away and set "
                     "system.recovery.recreate_missing_state to rebuild streams and topics"
                 )
-            self.repairs.append(f"{path}: an unfinished record at byte {position} was dropped")
+            dropped = path.with_name(f"dropped-{path.name}-{position}")
+            dropped.write_bytes(data[position:])
+            self.repairs.append(
+                f"{path}: an unfinished record at byte {position} was dropped, a copy is in {dropped.name}"
+            )
         if is_last:
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             os.ftruncate(self._fd, position)
             self._size = position
 
-    def _start_journal(self) -> None:
+    def _create_journal(self) -> int:
         path = self.directory / f"journal-{self.index + 1:020d}"
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-        self._size = 0
-        sync_directory(self.directory)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        try:
+            sync_directory(self.directory)
+        except OSError:
+            os.close(fd)
+            path.unlink()
+            raise
+        return fd
 
     def _remove_old(self) -> None:
         snapshots = self._numbered("snapshot")
@@ -172,8 +215,9 @@ class Journal:
         for _, path in snapshots[:-_KEEP_SNAPSHOTS]:
             path.unlink()
         oldest = snapshots[-_KEEP_SNAPSHOTS][0]
-        for first, path in self._numbered("journal"):
-            if first <= oldest:
+        journals = self._numbered("journal")
+        for (_, path), (next_first, _) in pairwise(journals):
+            if next_first <= oldest + 1:  # so all records of this one are in the oldest snapshot
                 path.unlink()
 
 
@@ -187,10 +231,16 @@ def _parse(data: bytes, position: int, expected: int) -> bytes | None:
     return payload if xxh3_64_intdigest(_INDEX.pack(index) + payload) == digest else None
 
 
-def _is_torn(data: bytes, position: int) -> bool:
-    """Nothing whole follows the bad record: it is the last one, cut short or never fully written."""
-    if position + _RECORD.size > len(data):
+def _is_torn(data: bytes, position: int, expected: int) -> bool:
+    """Tell whether nothing whole follows the bad record: then it is the last one, never fully written.
+
+    Its own length may be what is wrong, so a later record is looked for at every byte.
+    """
+    places = len(data) - position - _RECORD.size
+    if places <= 0:
         return True
-    length, _, _ = _RECORD.unpack_from(data, position)
-    end = position + _RECORD.size + length
-    return end >= len(data) or not any(data[position:])
+    indexes = np.ndarray((places,), "<u8", data, position + 1 + 4, (1,))
+    possible = (indexes > expected) & (indexes <= expected + places // _RECORD.size + 1)
+    return all(
+        _parse(data, position + 1 + int(at), int(indexes[at])) is None for at in np.flatnonzero(possible)
+    )

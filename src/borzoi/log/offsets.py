@@ -13,6 +13,7 @@ microsecond and does not grow the file. 32 divides the page size: a slot is neve
 that fails its checksum is treated as free and reported.
 """
 
+import errno
 import os
 import struct
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from borzoi.log.files import OpenFiles, write_all
+from borzoi.log.files import OpenFiles, rewrite, write_all
 from borzoi.log.sync import SyncJob
 from borzoi.model.errors import TooManyConsumerOffsets
 from borzoi.model.limits import CONSUMER_OFFSETS_PER_PARTITION_MAX
@@ -52,7 +53,20 @@ def group_key(group_id: int) -> OffsetKey:
 
 
 class ConsumerOffsets:
-    __slots__ = ("_fd", "_files", "_free", "_path", "_report", "_slots", "_slots_count", "_values", "used")
+    __slots__ = (
+        "_directory_synced",
+        "_fd",
+        "_files",
+        "_free",
+        "_path",
+        "_report",
+        "_rewrite_needed",
+        "_slots",
+        "_slots_count",
+        "_sync_failures",
+        "_values",
+        "used",
+    )
 
     def __init__(self, directory: Path, files: OpenFiles, report: Callable[[str], None]) -> None:
         self._path = directory / FILE_NAME
@@ -63,6 +77,9 @@ class ConsumerOffsets:
         self._values: dict[OffsetKey, int] = {}
         self._free: list[int] = []
         self._slots_count = 0
+        self._directory_synced = False
+        self._rewrite_needed = False
+        self._sync_failures = 0
         self.used = False
 
     def get(self, key: OffsetKey) -> int | None:
@@ -110,9 +127,33 @@ class ConsumerOffsets:
         self.close()
         self._path.unlink(missing_ok=True)
         self._slots, self._values, self._free, self._slots_count = {}, {}, [], 0
+        self._directory_synced = self._rewrite_needed = False
 
     def sync_job(self) -> SyncJob:
-        return SyncJob(id(self), lambda: [os.dup(self._opened())], lambda _error: None, self._path.parent)
+        """What makes every offset stored so far durable. May raise OSError."""
+        if self._rewrite_needed:
+            rewrite(self._opened(), 0, self._slots_count * _SLOT_BYTES)
+            self._rewrite_needed = False
+        failures = self._sync_failures
+
+        def finish(error: OSError | None) -> OSError | None:
+            if error is not None:
+                self._sync_failures += 1
+            elif self._sync_failures != failures:
+                error = OSError(errno.EIO, "an earlier sync of this file failed", str(self._path))
+            if error is None:
+                self._directory_synced = True
+            else:
+                self._rewrite_needed = True
+            return error
+
+        return SyncJob(
+            key=id(self),
+            open_fds=lambda: [os.dup(self._opened())],
+            finish=finish,
+            directory=None if self._directory_synced else self._path.parent,
+            paths=(self._path,),
+        )
 
     def close_files(self) -> None:
         if self._fd >= 0:
@@ -135,11 +176,11 @@ class ConsumerOffsets:
 
     def _load(self) -> dict[OffsetKey, int]:
         slots: dict[OffsetKey, int] = {}
-        self._slots = slots
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
-            return slots
+            data = b""
+        self._slots = slots
         self._slots_count = len(data) // _SLOT_BYTES
         for slot in range(self._slots_count):
             kind, named, key, offset, digest = _SLOT.unpack_from(data, slot * _SLOT_BYTES)

@@ -9,20 +9,24 @@ to reach the device, and when, is decided by `unsynced_messages`/`unsynced_bytes
 `borzoi.log.sync`.
 """
 
+import errno
 from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from borzoi.log.batch import stamp
 from borzoi.log.files import OpenFiles
 from borzoi.log.reader import ReadResult, first_offset_at_or_after, read_segment
+from borzoi.log.scan import Report
 from borzoi.log.segment import Segment
 from borzoi.log.sync import SyncJob
 from borzoi.model.limits import SEGMENT_BYTES_MAX, U64_MAX
 from borzoi.wire.batch import Layout
 
 RETIRED_SUFFIX = ".retired"
+_retired_numbers = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class PartitionLog:
         "last_timestamp_us",
         "next_offset",
         "partition_id",
+        "report",
         "segments",
         "settings",
         "size_bytes",
@@ -61,17 +66,23 @@ class PartitionLog:
         files: OpenFiles,
         segments: list[Segment] | None = None,
         next_offset: int = 0,
+        report: Report | None = None,
     ) -> None:
-        """`segments` are recovered ones in order; see `borzoi.log.recovery`."""
+        """`segments` are recovered ones in order; see `borzoi.log.recovery`.
+
+        `report` hears of damage to an index that is found, and mended, while the log is in use.
+        """
         self.directory = directory
         self.partition_id = partition_id
         self.settings = settings
         self.files = files
+        self.report = report
         self.segments = segments or []
         self._bases = [segment.base_offset for segment in self.segments]
         self.next_offset = next_offset
         self.size_bytes = sum(segment.size_bytes for segment in self.segments)
-        self.last_timestamp_us = self.segments[-1].last_timestamp_us() if self.segments else 0
+        # Over all segments, as the active one may be empty: broker times must not go back.
+        self.last_timestamp_us = max((segment.last_timestamp_us() for segment in self.segments), default=0)
         # Segments with bytes not synced yet. The counters only grow, also over a purge.
         self.dirty: dict[int, Segment] = {}
         self.appended_messages = self.synced_messages = 0
@@ -96,39 +107,52 @@ class PartitionLog:
 
     def append(self, batch: memoryview, layout: Layout, now_us: int) -> int:
         """Store a proven batch and return its base offset. If this raises, the log is as before."""
-        segment = self.segments[-1] if self.segments else None
-        if segment is None or self._must_roll(segment, now_us):
-            segment = self.roll(now_us)
+        segments = self.segments
+        if not segments or self._must_roll(segments[-1], now_us):
+            self.roll(now_us)
+        segment = segments[-1]
         base_timestamp_us = max(self.last_timestamp_us, now_us)
         base_offset = self.next_offset
         stamp(batch, layout, self.partition_id, base_offset, base_timestamp_us)
         segment.append(batch, base_offset, base_timestamp_us)
-        self.next_offset = base_offset + layout.message_count
+        count, length, _, _ = layout
+        self.next_offset = base_offset + count
         self.last_timestamp_us = base_timestamp_us
-        self.size_bytes += layout.length
-        self.appended_messages += layout.message_count
-        self.appended_bytes += layout.length
+        self.size_bytes += length
+        self.appended_messages += count
+        self.appended_bytes += length
         self.dirty[segment.base_offset] = segment
         return base_offset
 
     def _must_roll(self, segment: Segment, now_us: int) -> bool:
-        if segment.size_bytes >= self.settings.segment_bytes:
+        size_bytes = segment.size_bytes
+        if not size_bytes:
+            segment.created_at_us = now_us  # its age counts from the first message
+            return False
+        if size_bytes >= self.settings.segment_bytes:
             return True
         age_us = self.settings.segment_age_us
-        return age_us != U64_MAX and segment.size_bytes > 0 and now_us - segment.created_at_us >= age_us
+        return age_us != U64_MAX and now_us - segment.created_at_us >= age_us
 
     def roll(self, now_us: int) -> Segment:
-        """Seal the active segment and start an empty one at the next offset."""
-        preallocate_bytes = self.settings.segment_bytes if self.settings.preallocate else 0
-        segment = Segment.create(self.directory, self.next_offset, self.files, now_us, preallocate_bytes)
+        """Seal the active segment and start an empty one at the next offset. If this raises, neither."""
         if self.segments:
+            if not self.segments[-1].size_bytes:
+                return self.segments[-1]  # as good as new
             self.segments[-1].trim()
+        preallocate_bytes = self.settings.segment_bytes if self.settings.preallocate else 0
+        segment = Segment.create(
+            self.directory, self.next_offset, self.files, now_us, preallocate_bytes, self.report
+        )
         self.segments.append(segment)
         self._bases.append(segment.base_offset)
         return segment
 
     def read(self, offset: int, count_max: int, bytes_max: int) -> ReadResult:
-        """Messages from `offset` on; from the first retained one if `offset` is older than that."""
+        """Messages from `offset` on; from the first retained one if `offset` is older than that.
+
+        Messages before damaged ones are served; a read that starts at the damage raises LogDamaged.
+        """
         result = ReadResult()
         if count_max <= 0 or offset >= self.next_offset:
             return result
@@ -136,7 +160,8 @@ class PartitionLog:
         slot = bisect_right(self._bases, offset) - 1
         verify = self.settings.verify_reads
         while slot < len(self.segments) and result.count < count_max and result.size_bytes < bytes_max:
-            read_segment(self.segments[slot], offset, count_max, bytes_max, result, verify=verify)
+            if not read_segment(self.segments[slot], offset, count_max, bytes_max, result, verify=verify):
+                break
             slot += 1
         return result
 
@@ -152,7 +177,7 @@ class PartitionLog:
             else:
                 high = middle
         for segment in self.segments[low:]:
-            offset = first_offset_at_or_after(segment, timestamp_us)
+            offset = first_offset_at_or_after(segment, timestamp_us, verify=self.settings.verify_reads)
             if offset is not None:
                 return offset
         return None
@@ -172,7 +197,7 @@ class PartitionLog:
 
     def seal(self, now_us: int) -> None:
         """Seal the active segment, so that retention may delete it like any other."""
-        if self.segments and self.segments[-1].size_bytes:
+        if self.segments:
             self.roll(now_us)
 
     def purge(self) -> list[Segment]:
@@ -197,23 +222,38 @@ class PartitionLog:
         if segment.rewrite_needed:
             segment.rewrite_unsynced()
         size_bytes, messages, total_bytes = segment.size_bytes, self.appended_messages, self.appended_bytes
+        failures = segment.sync_failures
 
-        def finish(error: OSError | None) -> None:
+        def finish(error: OSError | None) -> OSError | None:
+            if error is None and segment.sync_failures != failures:
+                # A sync that began before this job's bytes were rewritten says nothing about them.
+                error = OSError(errno.EIO, "an earlier sync of this file failed", str(segment.path))
+            elif error is not None:
+                segment.sync_failures += 1
             if error is not None:
-                # The kernel may have dropped the pages as clean: write them again before the next try.
                 segment.rewrite_needed = True
-                return
+                return error
             segment.directory_synced = True
             segment.synced_bytes = max(segment.synced_bytes, size_bytes)
             if segment.synced_bytes >= segment.size_bytes and self.dirty.get(segment.base_offset) is segment:
                 del self.dirty[segment.base_offset]
-            self.synced_messages = max(self.synced_messages, messages)
-            self.synced_bytes = max(self.synced_bytes, total_bytes)
+            if not any(other.rewrite_needed for other in self.dirty.values()):
+                self.synced_messages = max(self.synced_messages, messages)
+                self.synced_bytes = max(self.synced_bytes, total_bytes)
+            return None
 
-        directory = None if segment.directory_synced else self.directory
-        return SyncJob(id(segment), lambda: segment.dup_for_sync(index=indexes), finish, directory)
+        return SyncJob(
+            key=(id(segment), indexes),  # a job without the index does less
+            open_fds=lambda: segment.dup_for_sync(index=indexes),
+            finish=finish,
+            directory=None if segment.directory_synced else self.directory,
+            paths=(segment.path, segment.index.path) if indexes else (segment.path,),
+        )
 
     def close(self) -> None:
+        """Give back descriptors, and what was preallocated but not used."""
+        if self.segments and self.settings.preallocate:
+            self.segments[-1].trim()
         for segment in self.segments:
             segment.close()
 
@@ -227,7 +267,7 @@ def retire(segments: list[Segment]) -> list[Path]:
     retired: list[Path] = []
     for segment in segments:
         for path in (segment.path, segment.index.path):
-            target = path.with_name(f"{path.name}.{id(segment):x}{RETIRED_SUFFIX}")
+            target = path.with_name(f"{path.name}.{next(_retired_numbers)}{RETIRED_SUFFIX}")
             with suppress(FileNotFoundError):
                 path.rename(target)
                 retired.append(target)

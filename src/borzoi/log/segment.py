@@ -4,6 +4,8 @@ Both files are named after the offset of the segment's first message, in 20 digi
 the part of the log that is written and covered by the index; bytes past it are never read and, after
 a failed append, are cut off. The active segment is written by one owner; sealed ones never change.
 
+An index that does not fit its log is made anew from the log when it is loaded.
+
 Reads give views of a memory map, or of a private copy for a short range the map does not cover yet.
 A map stays valid for those who hold views of it after the segment is closed or its files removed.
 """
@@ -15,8 +17,9 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from borzoi.log.files import OpenFiles, write_all
-from borzoi.log.index import Entries, SegmentIndex, read_last_entry
+from borzoi.log.files import OpenFiles, rewrite, write_all
+from borzoi.log.index import Entries, SegmentIndex
+from borzoi.log.scan import Repair, Report, Scan
 
 # A range this short that lies past the map is copied; mapping the file anew costs more.
 COPY_BYTES_MAX = 64 * 1024
@@ -41,46 +44,70 @@ class Segment:
         "files",
         "index",
         "path",
+        "report",
         "rewrite_needed",
         "size_bytes",
+        "sync_failures",
         "synced_bytes",
         "used",
     )
 
     def __init__(
-        self, path: Path, base_offset: int, size_bytes: int, index_count: int, files: OpenFiles
+        self,
+        path: Path,
+        base_offset: int,
+        size_bytes: int,
+        index_count: int,
+        files: OpenFiles,
+        last_timestamp_us: int = 0,
+        report: Report | None = None,
     ) -> None:
-        """`path` is that of the log file."""
+        """`path` is that of the log file. `report` hears of an index that had to be made anew."""
         self.path = path
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.synced_bytes = size_bytes
         self.directory_synced = True
         self.rewrite_needed = False
+        self.sync_failures = 0
         self.created_at_us = 0
+        self.report = report
         self.index = SegmentIndex(path.with_suffix(".index"), index_count)
         self.files = files
         self.used = False
         self._log_fd = -1
         self._index_fd = -1
         self._map: memoryview | None = None
-        self._last_timestamp_us = -1
+        self._last_timestamp_us = last_timestamp_us
 
     @classmethod
     def create(
-        cls, directory: Path, base_offset: int, files: OpenFiles, now_us: int, preallocate_bytes: int = 0
+        cls,
+        directory: Path,
+        base_offset: int,
+        files: OpenFiles,
+        now_us: int,
+        preallocate_bytes: int = 0,
+        report: Report | None = None,
     ) -> "Segment":
-        """A new, empty segment on disk. If this raises, nothing is left behind."""
+        """A new, empty segment on disk. If this raises, no file of it is left behind."""
         path = directory / f"{segment_name(base_offset)}.log"
-        segment = cls(path, base_offset, 0, 0, files)
+        segment = cls(path, base_offset, 0, 0, files, report=report)
         segment.directory_synced = False
         segment.created_at_us = now_us
+        created: list[Path] = []
         try:
-            segment._open(os.O_CREAT | os.O_EXCL)
+            for new in (path, segment.index.path):
+                # Exclusive: a file that is there already holds messages, and is not ours to remove either.
+                os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
+                created.append(new)
+            segment._open()
             if preallocate_bytes:
                 os.posix_fallocate(segment._log_fd, 0, preallocate_bytes)
         except OSError:
-            segment.remove_files()
+            segment.close()
+            for new in created:
+                new.unlink(missing_ok=True)
             raise
         return segment
 
@@ -100,38 +127,54 @@ class Segment:
         self.size_bytes = position + len(batch)
         self._last_timestamp_us = base_timestamp_us
 
-    def window(self, position: int) -> memoryview:
-        """The written bytes from `position` on."""
-        size = self.size_bytes
+    def window(self, start: int, end: int) -> memoryview:
+        """The written bytes from `start` to `end`."""
         mapped = self._map
         self.used = True
-        if mapped is not None and len(mapped) >= size:
-            return mapped[position:size]
+        if mapped is not None and len(mapped) >= end:
+            return mapped[start:end]
         if self._log_fd < 0:
             self._open()
-        if size - position <= COPY_BYTES_MAX:
-            data = os.pread(self._log_fd, size - position, position)
-            if len(data) != size - position:
-                raise OSError(errno.EIO, "the log is shorter than its index says", str(self.path))
+        if end - start <= COPY_BYTES_MAX:
+            data = os.pread(self._log_fd, end - start, start)
+            if len(data) != end - start:
+                raise self._too_short()
             return memoryview(data)
-        self._map = mapped = memoryview(mmap.mmap(self._log_fd, size, prot=mmap.PROT_READ))
-        return mapped[position:size]
+        return self._map_written()[start:end]
+
+    def _map_written(self) -> memoryview:
+        # Touching a map past the end of its file would end the process, so look before.
+        if os.fstat(self._log_fd).st_size < self.size_bytes:
+            raise self._too_short()
+        self._map = memoryview(mmap.mmap(self._log_fd, self.size_bytes, prot=mmap.PROT_READ))
+        return self._map
+
+    def _too_short(self) -> OSError:
+        return OSError(errno.EIO, "the log is shorter than its index says", str(self.path))
 
     @property
     def entries(self) -> Entries:
+        index = self.index
+        return index.entries if index.is_loaded else self._load_index()
+
+    def _load_index(self) -> Entries:
+        entries = self.index.entries
+        if entries.tile(self.base_offset, self.size_bytes):
+            return entries
+        self.index.unload()
+        if self._log_fd < 0:
+            self._open()
+        scan = Scan(self._map_written() if self.size_bytes else memoryview(b""), self.base_offset)
+        scan.walk()
+        if scan.position < self.size_bytes:
+            scan.cover_rest()
+        if self.report is not None:
+            self.report(Repair(self.index.path, "index does not fit its log, made anew", self.base_offset))
+        self.index.replace(scan.entries)
         return self.index.entries
 
     def last_timestamp_us(self) -> int:
         """Broker time of the last batch; 0 for an empty segment."""
-        if self._last_timestamp_us < 0:
-            self._last_timestamp_us = 0
-            if self.index.count:
-                if self._log_fd < 0:
-                    self._open()
-                window = self.window(read_last_entry(self._index_fd, self.index.count).position)
-                while len(window) >= BATCH_HEADER_BYTES:
-                    _, self._last_timestamp_us, length, _ = BATCH_PLACE.unpack_from(window)
-                    window = window[max(length, BATCH_HEADER_BYTES) :]
         return self._last_timestamp_us
 
     def dup_for_sync(self, *, index: bool) -> list[int]:
@@ -144,20 +187,15 @@ class Segment:
         """Dirty the unsynced bytes again after a failed fsync, which may have dropped them as clean."""
         if self._log_fd < 0:
             self._open()
-        position = self.synced_bytes
-        while position < self.size_bytes:
-            chunk = os.pread(self._log_fd, min(1 << 20, self.size_bytes - position), position)
-            if not chunk:
-                raise OSError(errno.EIO, "unsynced bytes cannot be read back", str(self.path))
-            write_all(self._log_fd, chunk, position)
-            position += len(chunk)
+        rewrite(self._log_fd, self.synced_bytes, self.size_bytes)
         self.rewrite_needed = False
 
     def trim(self) -> None:
-        """Give back preallocated space past the written bytes; called when the segment is sealed."""
+        """Leave nothing past the written bytes, neither preallocated space nor a failed append's rest."""
         self.index.end_run()
-        if self._log_fd >= 0:
-            os.ftruncate(self._log_fd, self.size_bytes)
+        if self._log_fd < 0:
+            self._open()
+        os.ftruncate(self._log_fd, self.size_bytes)
 
     def close_files(self) -> None:
         for fd in (self._log_fd, self._index_fd):
@@ -177,11 +215,11 @@ class Segment:
         self.path.unlink(missing_ok=True)
         self.index.path.unlink(missing_ok=True)
 
-    def _open(self, flags: int = 0) -> None:
+    def _open(self) -> None:
         self.files.admit(self)
         try:
-            self._log_fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | flags, 0o640)
-            self._index_fd = os.open(self.index.path, os.O_RDWR | os.O_CLOEXEC | flags, 0o640)
+            self._log_fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            self._index_fd = os.open(self.index.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError:
             self.close()
             raise

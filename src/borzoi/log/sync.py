@@ -3,17 +3,24 @@
 Requests that arrive while a sync runs are gathered and served by the next one, one `fdatasync` per
 file however many producers wait. The thread touches nothing but descriptors of its own and hands a
 finished `Round` to `notify`; `Round.apply` then runs where the files are owned.
+
+A job carries duplicates of its owner's descriptors, as those see every write error since they were
+opened. When very many files are to be synced at once, the rest is opened by name on the thread.
 """
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from borzoi.log.files import sync_directory
 
+# How many duplicated descriptors may wait for the thread.
+FDS_MAX = 128
+
 Done = Callable[[OSError | None], None]
+Finish = Callable[[OSError | None], OSError | None]
 
 
 @dataclass(slots=True)
@@ -21,14 +28,16 @@ class SyncJob:
     """One file to sync.
 
     `key` tells files apart; of two jobs for one file the later one's `finish` counts, as it knows of more
-    written bytes. `open_fds` gives descriptors that the thread may close. `directory` is synced too if
-    the file's name is new.
+    written bytes. `finish` records what is durable now, and may answer with an error of its own for those
+    who wait. `open_fds` gives descriptors that the thread may close. `directory` is synced too if the
+    file's name is new. `paths` are the same files by name; without them descriptors are always opened.
     """
 
-    key: int
+    key: Hashable
     open_fds: Callable[[], list[int]]
-    finish: Done
+    finish: Finish
     directory: Path | None = None
+    paths: Sequence[Path] = ()
 
 
 @dataclass(slots=True)
@@ -38,20 +47,32 @@ class _Pending:
 
 
 @dataclass(slots=True)
+class Waiting:
+    """Somebody who waits for some files."""
+
+    done: Done
+    keys: list[Hashable]
+
+
+@dataclass(slots=True)
 class Round:
     """What one pass of the thread did."""
 
     results: list[tuple[SyncJob, OSError | None]]
-    waiting: list[Done]
+    waiting: list[Waiting]
 
     def apply(self) -> None:
-        """Let the owners record what is durable now, then wake those who waited."""
-        failure: OSError | None = None
+        """Let the owners record what is durable now, then wake those who waited, each for its files."""
+        failures: dict[Hashable, OSError] = {}
         for job, error in self.results:
-            job.finish(error)
-            failure = failure or error
-        for done in self.waiting:
-            done(failure)
+            failure = job.finish(error) or error
+            if failure is not None:
+                failures[job.key] = failure
+        for item in self.waiting:
+            failure = None
+            if failures:
+                failure = next((failures[key] for key in item.keys if key in failures), None)
+            item.done(failure)
 
 
 class Syncer:
@@ -59,26 +80,49 @@ class Syncer:
         """`notify` runs on the sync thread and must not block."""
         self._notify = notify
         self._condition = threading.Condition()
-        self._pending: dict[int, _Pending] = {}
-        self._waiting: list[Done] = []
+        self._pending: dict[Hashable, _Pending] = {}
+        self._pending_fds = 0
+        self._waiting: list[Waiting] = []
         self._closed = False
         self._thread: threading.Thread | None = None
         self.rounds = 0
 
     def submit(self, jobs: Iterable[SyncJob], done: Done) -> None:
-        """Make the files durable as they are now, then call `done`. Raises OSError if one does not open."""
+        """Make the files durable as they are now, then call `done`.
+
+        Raises OSError if one does not open; then nothing was submitted. Not to be called after `close`.
+        """
         with self._condition:
+            if self._closed:
+                raise RuntimeError("the syncer is closed")
+            jobs = list(jobs)
+            self._open_new(jobs)
             for job in jobs:
-                pending = self._pending.get(job.key)
-                if pending is None:
-                    self._pending[job.key] = _Pending(job, job.open_fds())
-                else:
-                    pending.job = job
-            self._waiting.append(done)
+                self._pending[job.key].job = job
+            self._waiting.append(Waiting(done, [job.key for job in jobs]))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="borzoi-sync", daemon=True)
                 self._thread.start()
             self._condition.notify()
+
+    def _open_new(self, jobs: list[SyncJob]) -> None:
+        """Give every job whose file is not pending yet its descriptors: all of them or none."""
+        opened: list[_Pending] = []
+        try:
+            for job in jobs:
+                if job.key in self._pending:
+                    continue
+                by_name = job.paths and self._pending_fds >= FDS_MAX
+                pending = _Pending(job, [] if by_name else job.open_fds())
+                self._pending[job.key] = pending
+                self._pending_fds += len(pending.fds)
+                opened.append(pending)
+        except OSError:
+            for pending in opened:
+                del self._pending[pending.job.key]
+                self._pending_fds -= len(pending.fds)
+                _close(pending.fds)
+            raise
 
     def close(self) -> None:
         """Finish what was submitted and end the thread."""
@@ -97,20 +141,56 @@ class Syncer:
                     return
                 pending, self._pending = list(self._pending.values()), {}
                 waiting, self._waiting = self._waiting, []
-            results = [(item.job, _sync(item)) for item in pending]
+                self._pending_fds = 0
+            results = [(item.job, error) for item, error in zip(pending, _sync_all(pending), strict=True)]
             self.rounds += 1
             self._notify(Round(results, waiting))
 
 
+def _sync_all(pending: list[_Pending]) -> list[OSError | None]:
+    directories: dict[Path, OSError | None] = {}
+    errors: list[OSError | None] = []
+    for item in pending:
+        error = _sync(item)
+        directory = item.job.directory
+        if directory is not None and error is None:
+            if directory not in directories:
+                directories[directory] = _attempt(sync_directory, directory)
+            error = directories[directory]
+        errors.append(error)
+    return errors
+
+
 def _sync(pending: _Pending) -> OSError | None:
+    if not pending.fds:
+        return next((error for path in pending.job.paths if (error := _sync_path(path))), None)
     try:
-        for fd in pending.fds:
-            os.fdatasync(fd)
-        if pending.job.directory is not None:
-            sync_directory(pending.job.directory)
+        return next((error for fd in pending.fds if (error := _attempt(os.fdatasync, fd))), None)
+    finally:
+        _close(pending.fds)
+
+
+def _sync_path(path: Path) -> OSError | None:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None  # deleted meanwhile: nothing is left that could be lost
     except OSError as error:
         return error
+    try:
+        return _attempt(os.fdatasync, fd)
     finally:
-        for fd in pending.fds:
-            os.close(fd)
+        os.close(fd)
+
+
+def _attempt(sync: Callable[..., None], target: int | Path) -> OSError | None:
+    try:
+        sync(target)
+    except OSError as error:
+        return error
     return None
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -55,14 +55,14 @@ _TERM = re.compile(r"\s*([0-9]{1,30})\s*([A-Za-z\u00b5]+)\s*")
 
 _SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{1,30}))?\s*([a-z]*)")
 _PREFIXES = ("k", "m", "g", "t", "p", "e")
-_SIZE_UNITS_BITS = (
+_SIZE_UNITS_BITS: dict[str, int] = (
     {"": 8, "b": 8, "bit": 1}
     | {p + end: 8 * 1000**n for n, p in enumerate(_PREFIXES, 1) for end in ("", "b")}
     | {p + end: 8 * 1024**n for n, p in enumerate(_PREFIXES, 1) for end in ("i", "ib")}
     | {p + "bit": 1000**n for n, p in enumerate(_PREFIXES, 1)}
     | {p + "ibit": 1024**n for n, p in enumerate(_PREFIXES, 1)}
 )
-_EXACT_UNITS = sorted(
+_EXACT_UNITS: list[tuple[int, str]] = sorted(
     [(1, "B")]
     + [(1000**n, f"{p.upper()}B") for n, p in enumerate(_PREFIXES, 1)]
     + [(1024**n, f"{p.upper()}iB") for n, p in enumerate(_PREFIXES, 1)],

@@ -107,6 +107,7 @@ class NewMessage:
 
 
 def read_header(batch: BytesLike, position: int = 0) -> BatchHeader:
+    """The header that starts at `position`, where there must be 256 bytes."""
     return BatchHeader._make(HEADER.unpack_from(batch, position))
 
 
@@ -194,13 +195,15 @@ def batch_checksum(batch: memoryview, layout: Layout, header: memoryview | None 
 
     `header` replaces the batch's own, for a part of a batch that gets a header of its own.
     """
-    if layout.stride:
-        checksums: BytesLike = column(batch, layout.message_count, layout.stride, 0, "<u8").tobytes()
-    else:
-        checksums = b"".join([batch[position : position + 8] for position in layout.positions])
     if header is None:
         header = batch
-    return xxh3_64_intdigest(b"".join((header[:40], header[48:52], checksums)))
+    parts: list[BytesLike] = [header[:40], header[48:52]]
+    if layout.stride:
+        parts.append(column(batch, layout.message_count, layout.stride, 0, "<u8").tobytes())
+    else:
+        for position in layout.positions:
+            parts.append(batch[position : position + 8])  # noqa: PERF401 - one message is the common case
+    return xxh3_64_intdigest(b"".join(parts))
 
 
 def verify_messages(batch: memoryview, layout: Layout) -> None:
@@ -252,9 +255,14 @@ def build(messages: Sequence[NewMessage]) -> bytearray:
 
 def frames(batch: memoryview) -> Iterator[Frame]:
     """The messages of a proven or stored batch, one by one. Not for hot paths."""
+    if len(batch) < HEADER_BYTES:
+        raise RemoteProtocolError("a batch header is cut short")
     _, _, _, _, length, _, count, _ = HEADER.unpack_from(batch)
+    length = min(length, len(batch))
     position = HEADER_BYTES
     for _ in range(count):
+        if position + FRAME_HEADER_BYTES > length:
+            raise RemoteProtocolError("a message starts past the end of its batch")
         checksum, id_low, id_high, delta, delta_us, headers, payload, _ = FRAME.unpack_from(batch, position)
         middle = position + FRAME_HEADER_BYTES + payload
         end = middle + headers

@@ -1,0 +1,5 @@
+"""`python -m borzoi` is `borzoi`."""
+
+from borzoi.cli.main import main
+
+main()

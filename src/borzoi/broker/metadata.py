@@ -1,0 +1,79 @@
+"""The durable metadata: catalog and users, kept by a journal of events with snapshots.
+
+`record` is the only way to change anything: the event goes to the journal first, then to the tree.
+A record that cannot be written leaves the tree as it was.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from borzoi.broker import events as ev
+from borzoi.broker.catalog import Catalog
+from borzoi.broker.users import Users
+from borzoi.log.directory import DataDirectory
+from borzoi.log.journal import Journal, JournalError
+
+SNAPSHOT_EVERY_RECORDS = 4096
+
+_event_decoder = msgspec.json.Decoder(ev.AnyEvent)
+_snapshot_decoder = msgspec.json.Decoder(list[ev.AnyEvent])
+_encoder = msgspec.json.Encoder()
+
+Report = Callable[[str], object]
+
+
+class MetadataError(Exception):
+    """The metadata cannot be read; the text says where and what to do."""
+
+
+class Metadata:
+    def __init__(self, directory: DataDirectory, rebalancing_timeout_us: int) -> None:
+        self.catalog = Catalog(rebalancing_timeout_us)
+        self.users = Users()
+        self.journal = Journal(directory.metadata)
+        self.is_dirty = False  # something was recorded that is not known to be on the device
+
+    @property
+    def version(self) -> int:
+        return self.catalog.version + self.users.version
+
+    def open(self, report: Report) -> None:
+        try:
+            snapshot, records = self.journal.open()
+        except JournalError as error:
+            raise MetadataError(str(error)) from error
+        for repair in self.journal.repairs:
+            report(repair)
+        try:
+            events = _snapshot_decoder.decode(snapshot) if snapshot is not None else []
+            events += [_event_decoder.decode(record) for record in records]
+            for event in events:
+                self._apply(event)
+        except (msgspec.MsgspecError, KeyError) as error:
+            raise MetadataError(
+                f"{self.journal.directory}: a record does not fit the ones before it ({error!r}); it was "
+                "written by another version or changed by hand"
+            ) from error
+
+    def record(self, event: ev.AnyEvent) -> None:
+        """Journal an event and apply it. May raise OSError; then nothing has changed."""
+        self.journal.append(_encoder.encode(event))
+        self.is_dirty = True
+        self._apply(event)
+        if self.journal.records_since_snapshot >= SNAPSHOT_EVERY_RECORDS:
+            self.snapshot()
+
+    def snapshot(self) -> None:
+        self.journal.snapshot(_encoder.encode([*self.users.to_events(), *self.catalog.to_events()]))
+
+    def close(self) -> None:
+        if self.journal.records_since_snapshot:
+            self.snapshot()
+        self.journal.close()
+
+    def _apply(self, event: ev.AnyEvent) -> None:
+        if isinstance(event, ev.CatalogEvent):
+            self.catalog.apply(event)
+        else:
+            self.users.apply(event)

@@ -1,0 +1,70 @@
+"""The clockwork: runs the broker's upkeep when it is due.
+
+Each chore has its own period. A chore that fails is logged and tried again at its next turn; it never
+stops the others.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from borzoi.broker import upkeep
+from borzoi.broker.broker import Broker
+from borzoi.server.config import Config
+from borzoi.server.tcp.listener import TcpListener
+from borzoi.server.waiting import Worker
+
+_SECOND_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    name: str
+    period_us: int
+    run: Callable[[int], object]
+
+
+def chores(config: Config, broker: Broker, worker: Worker, listener: TcpListener) -> list[Chore]:
+    result = [
+        Chore("connections", _SECOND_US, listener.tick),
+        Chore("background work", _SECOND_US, lambda _now_us: worker.run_background()),
+        Chore(
+            "rebalances",
+            min(_SECOND_US, config.consumer_group.rebalancing_check_interval_us),
+            lambda now_us: upkeep.expire_rebalances(broker, now_us),
+        ),
+    ]
+    saver = config.message_saver
+    if saver.enabled and saver.enforce_fsync:
+        result.append(Chore("message saver", saver.interval_us, lambda _now_us: save(broker, worker)))
+    cleaner = config.data_maintenance.messages
+    if cleaner.cleaner_enabled:
+        result.append(
+            Chore("retention", cleaner.interval_us, lambda now_us: upkeep.clean_messages(broker, now_us))
+        )
+    tokens = config.personal_access_token.cleaner
+    if tokens.enabled:
+        result.append(Chore("tokens", tokens.interval_us, lambda now_us: upkeep.clean_tokens(broker, now_us)))
+    if config.heartbeat.enabled:
+        period_us = max(_SECOND_US // 4, config.heartbeat.interval_us // 4)
+        result.append(
+            Chore("heartbeats", period_us, lambda now_us: upkeep.evict_silent_members(broker, now_us))
+        )
+    return result
+
+
+def save(broker: Broker, worker: Worker) -> None:
+    """Bring to the device what was written since the last time, without anybody waiting for it."""
+    dirty = [partition.log for partition in broker.catalog.partitions() if partition.log.dirty]
+    for log in dirty:
+        worker.syncer.submit(log.sync_jobs(indexes=True), lambda _error: None)
+
+
+async def run(chore: Chore, broker: Broker) -> None:
+    while True:
+        await asyncio.sleep(chore.period_us / _SECOND_US)
+        try:
+            chore.run(time.time_ns() // 1000)
+        except Exception as error:
+            broker.logger.exception("chore failed", chore=chore.name, reason=repr(error))
