@@ -369,6 +369,14 @@ async def after_restart(client: IggyClient, address: str) -> None:
     topic_before = await client.get_topic(STREAM, PLAIN)
     print("restart please", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
+    # While its heartbeat is busy reconnecting, the client refuses other calls as `Disconnected`.
+    for attempt in range(100):
+        try:
+            await client.get_streams()
+            break
+        except RuntimeError:
+            assert attempt < 99, "the client did not come back"
+            await asyncio.sleep(0.1)
     after = [texts(await poll(client, PollingStrategy.First(), partition=p)) for p in range(3)]
     assert after == before
     topic_after = await client.get_topic(STREAM, PLAIN)

@@ -1,8 +1,7 @@
-from dataclasses import fields, replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import fields, replace
 
 from borzoi.broker.access import GRANTS, allows
 from borzoi.model.access import Access

@@ -2,6 +2,7 @@
 
 import random
 import struct
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -258,14 +259,9 @@ def test_sizes_at_the_limit_pass_and_one_past_it_do_not(headers, payload, code):
 
 @given(st.binary(max_size=600))
 def test_random_bytes_raise_nothing_but_a_protocol_error(data):
-    for check in (lambda: prove(memoryview(data)), lambda: list(frames(memoryview(data)))):
-        with pytest.raises(RemoteProtocolError):
-            check()
-            raise RemoteProtocolError("random bytes may be a batch")
-    if data:
-        with pytest.raises(RemoteProtocolError):
-            list(split(memoryview(data)))
-            raise RemoteProtocolError("random bytes may be batches")
+    for look_at in (prove, lambda view: list(frames(view)), lambda view: list(split(view))):
+        with suppress(RemoteProtocolError):
+            look_at(memoryview(data))
 
 
 @settings(max_examples=300)

@@ -33,7 +33,7 @@ def captured(rows):
 
 
 def size_row(size):
-    return f"{bytes(16).hex()}{size:08x}"[:32] + struct.pack("<I", size).hex() + bytes(8).hex() + "05000000"
+    return bytes(16).hex() + size.to_bytes(4, "little").hex() + bytes(8).hex() + "05000000"
 
 
 # Name: header, body length, and the fields that the official client gave it.

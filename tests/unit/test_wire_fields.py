@@ -1,9 +1,9 @@
 """Limits and refusals of the codecs that bodies are made of."""
 
 import tracemalloc
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from borzoi.model.errors import LocalProtocolError, RemoteProtocolError
 from borzoi.model.limits import OPTIONS_BYTES_MAX, OPTIONS_MAX, U32_MAX

@@ -9,9 +9,7 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Iterator
-
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
+from typing import TYPE_CHECKING
 
 from borzoi.broker import events as ev
 from borzoi.model.errors import InvalidPassword, InvalidUsername, ResourceNotFound
@@ -24,10 +22,11 @@ from borzoi.model.limits import (
 from borzoi.model.permissions import ROOT_PERMISSIONS, Permissions
 from borzoi.model.values import Identifier, UserStatus
 
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
+
 ROOT_ID = 0
 TOKEN_RANDOM_BYTES = 50
-
-_hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 
 
 class Token:
@@ -157,14 +156,23 @@ def check_password(password: str) -> None:
 
 
 def hash_password(password: str) -> str:
-    return _hasher.hash(password)
+    return _hasher().hash(password)
 
 
 def is_password(password_hash: str, password: str) -> bool:
+    from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - see _hasher
+
     try:
-        return _hasher.verify(password_hash, password)
+        return _hasher().verify(password_hash, password)
     except (VerificationError, InvalidHashError):
         return False
+
+
+def _hasher() -> "PasswordHasher":
+    """Imported on first use: a start-up that neither makes a user nor logs one in does without."""
+    from argon2 import PasswordHasher  # noqa: PLC0415
+
+    return PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 
 
 def new_token() -> str:

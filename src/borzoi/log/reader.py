@@ -47,7 +47,14 @@ class ReadResult:
 
 
 def read_segment(
-    segment: Segment, offset: int, count_max: int, bytes_max: int, result: ReadResult, *, verify: bool
+    segment: Segment,
+    offset: int,
+    count_max: int,
+    bytes_max: int,
+    result: ReadResult,
+    *,
+    verify: bool,
+    is_retry: bool = False,
 ) -> bool:
     """Add to `result` the messages of this segment from `offset` on, as far as the limits allow.
 
@@ -71,16 +78,16 @@ def read_segment(
         last -= 1
     window = segment.window(start, positions[last] + entries.lengths[last])
     end = _sound_bytes(entries, slot, last, window) if verify else len(window)
-    damage = "checksum mismatch"
 
     unpack = BATCH_PLACE.unpack_from
     expected = offsets[slot]
     position = 0
     whole_from = -1  # start of the whole batches not yet added to the result
-    jumped = False
+    is_first_run = True
+    damage = "checksum mismatch" if end < len(window) else ""
     while position < end and result.count < count_max and result.size_bytes < bytes_max:
-        if position == first_end and not jumped:
-            jumped = True
+        if position == first_end and is_first_run:
+            is_first_run = False
             # To the last run that begins while both limits leave room: none of the batches before it is cut.
             target = min(
                 bisect_right(positions, start + position + bytes_max - result.size_bytes - 1),
@@ -88,7 +95,10 @@ def read_segment(
                 last + 1,
             )
             next_position = positions[target - 1] - start
-            if position < next_position <= end:
+            if (
+                position < next_position <= end - BATCH_HEADER_BYTES
+                and unpack(window, next_position)[0] == offsets[target - 1]
+            ):
                 if whole_from < 0:
                     whole_from = position
                 if not result.count:
@@ -100,12 +110,12 @@ def read_segment(
                 position = next_position
                 continue
         if position + BATCH_HEADER_BYTES > end:
-            damage, end = "a batch header is cut short", position
+            damage = "a batch header is cut short"
             break
         base, _, length, messages = unpack(window, position)
         next_position = position + length
         if base != expected or length <= BATCH_HEADER_BYTES or next_position > end or not messages:
-            damage, end = "a batch header makes no sense", position
+            damage = "a batch header makes no sense"
             break
         expected = base + messages
         if expected <= offset:
@@ -129,10 +139,15 @@ def read_segment(
         position = next_position
     if whole_from >= 0:
         result.buffers.append(window[whole_from:position])
-    if position < end or end == len(window):
+    if result.count >= count_max or result.size_bytes >= bytes_max or start + position == segment.size_bytes:
         return True
+    if not is_retry and (not damage or not position):
+        # The index sent us to a wrong place, or let us stop too early: it does not tell the truth.
+        segment.rebuild_index()
+        offset = max(offset, expected) if position else offset
+        return read_segment(segment, offset, count_max, bytes_max, result, verify=verify, is_retry=True)
     if not result.count:
-        raise LogDamaged(segment, start + end, expected, damage)
+        raise LogDamaged(segment, start + position, expected, damage)
     return False
 
 
@@ -172,26 +187,32 @@ def _sound_bytes(entries: Entries, slot: int, last: int, window: memoryview) -> 
     return position
 
 
-def first_offset_at_or_after(segment: Segment, timestamp_us: int, *, verify: bool = True) -> int | None:
+def first_offset_at_or_after(
+    segment: Segment, timestamp_us: int, *, verify: bool = True, is_retry: bool = False
+) -> int | None:
     """Offset of the first batch of this segment with a broker time of at least `timestamp_us`."""
     if not segment.index.count:
         return None
     entries = segment.entries
     slot = entries.run_before_timestamp(timestamp_us)
-    start = entries.positions[slot]
-    window = segment.window(start, start + entries.lengths[slot])
-    end = _sound_bytes(entries, slot, slot, window) if verify else len(window)
-    expected = entries.offsets[slot]
-    position = 0
-    while position + BATCH_HEADER_BYTES <= end:
-        base, base_timestamp_us, length, messages = BATCH_PLACE.unpack_from(window, position)
-        if base != expected or length <= BATCH_HEADER_BYTES:
-            raise LogDamaged(segment, start + position, expected, "a batch header makes no sense")
-        if base_timestamp_us >= timestamp_us:
-            return int(base)
-        expected = base + messages
-        position += length
-    if position < len(window):
-        raise LogDamaged(segment, start + position, expected, "checksum mismatch")
-    # Nothing in this run: the next one, if there is one, begins with a batch that is late enough.
-    return entries.offsets[slot + 1] if slot + 1 < len(entries) else None
+    for run in range(slot, min(slot + 2, len(entries))):  # if not in this one, the next one begins with it
+        start, expected = entries.positions[run], entries.offsets[run]
+        window = segment.window(start, start + entries.lengths[run])
+        end = _sound_bytes(entries, run, run, window) if verify else len(window)
+        position = 0
+        while position + BATCH_HEADER_BYTES <= end:
+            base, base_timestamp_us, length, messages = BATCH_PLACE.unpack_from(window, position)
+            if base != expected or length <= BATCH_HEADER_BYTES:
+                break
+            if not position and base_timestamp_us != entries.timestamps[run]:
+                break
+            if base_timestamp_us >= timestamp_us:
+                return int(base)
+            expected = base + messages
+            position += length
+        if position < len(window):
+            if not position and not is_retry:
+                segment.rebuild_index()
+                return first_offset_at_or_after(segment, timestamp_us, verify=verify, is_retry=True)
+            raise LogDamaged(segment, start + position, expected, "a batch cannot be read")
+    return None

@@ -190,6 +190,6 @@ def _cut_tail(path: Path, fd: int, scan: Scan, size: int, torn: bytes, report: R
 
 
 def _write_index(index_fd: int, kept: int, entries: list[Entry]) -> None:
-    data = pack_entries(entries)
-    write_all(index_fd, data, kept * ENTRY_BYTES)
-    os.ftruncate(index_fd, kept * ENTRY_BYTES + len(data))
+    if entries:  # else nothing has to be written, which matters on a full disk
+        write_all(index_fd, pack_entries(entries), kept * ENTRY_BYTES)
+    os.ftruncate(index_fd, (kept + len(entries)) * ENTRY_BYTES)

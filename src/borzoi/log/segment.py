@@ -159,8 +159,12 @@ class Segment:
 
     def _load_index(self) -> Entries:
         entries = self.index.entries
-        if entries.tile(self.base_offset, self.size_bytes):
-            return entries
+        if not entries.tile(self.base_offset, self.size_bytes):
+            self.rebuild_index()
+        return self.index.entries
+
+    def rebuild_index(self) -> None:
+        """Make the index anew from the log; done when the two are found to disagree."""
         self.index.unload()
         if self._log_fd < 0:
             self._open()
@@ -168,10 +172,9 @@ class Segment:
         scan.walk()
         if scan.position < self.size_bytes:
             scan.cover_rest()
+        self.index.replace(scan.entries)
         if self.report is not None:
             self.report(Repair(self.index.path, "index does not fit its log, made anew", self.base_offset))
-        self.index.replace(scan.entries)
-        return self.index.entries
 
     def last_timestamp_us(self) -> int:
         """Broker time of the last batch; 0 for an empty segment."""

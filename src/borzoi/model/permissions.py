@@ -3,11 +3,10 @@
 Nothing is denied explicitly; any level that grants, grants. Root has everything.
 """
 
-from dataclasses import dataclass, field
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class GlobalPermissions:
+class GlobalPermissions(msgspec.Struct, frozen=True):
     manage_servers: bool = False
     read_servers: bool = False
     manage_users: bool = False
@@ -20,29 +19,26 @@ class GlobalPermissions:
     send_messages: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPermissions:
+class TopicPermissions(msgspec.Struct, frozen=True):
     manage_topic: bool = False
     read_topic: bool = False
     poll_messages: bool = False
     send_messages: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StreamPermissions:
+class StreamPermissions(msgspec.Struct, frozen=True):
     manage_stream: bool = False
     read_stream: bool = False
     manage_topics: bool = False
     read_topics: bool = False
     poll_messages: bool = False
     send_messages: bool = False
-    topics: dict[int, TopicPermissions] = field(default_factory=dict)
+    topics: dict[int, TopicPermissions] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Permissions:
+class Permissions(msgspec.Struct, frozen=True):
     general: GlobalPermissions = GlobalPermissions()
-    streams: dict[int, StreamPermissions] = field(default_factory=dict)
+    streams: dict[int, StreamPermissions] = msgspec.field(default_factory=dict)
 
 
 ROOT_PERMISSIONS = Permissions(GlobalPermissions(*(True,) * 10))

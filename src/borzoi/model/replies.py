@@ -5,7 +5,8 @@ protocol has no error for it ("get stream" of a missing stream).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from borzoi.model.permissions import Permissions
 from borzoi.model.values import (
@@ -20,8 +21,7 @@ from borzoi.model.values import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
+class PartitionInfo(msgspec.Struct, frozen=True):
     id: int
     created_at_us: int
     segments_count: int
@@ -30,8 +30,7 @@ class PartitionInfo:
     messages_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicInfo(msgspec.Struct, frozen=True):
     id: int
     created_at_us: int
     partitions_count: int
@@ -41,35 +40,31 @@ class TopicInfo:
     size_bytes: int
     messages_count: int
     name: str
-    explicit_options: Options = field(default_factory=dict)
-    derived_options: Options = field(default_factory=dict)
+    explicit_options: Options = msgspec.field(default_factory=dict)
+    derived_options: Options = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDetails:
+class TopicDetails(msgspec.Struct, frozen=True):
     topic: TopicInfo
     partitions: tuple[PartitionInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamInfo:
+class StreamInfo(msgspec.Struct, frozen=True):
     id: int
     created_at_us: int
     topics_count: int
     size_bytes: int
     messages_count: int
     name: str
-    options: Options = field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamDetails:
+class StreamDetails(msgspec.Struct, frozen=True):
     stream: StreamInfo
     topics: tuple[TopicInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmation:
+class Confirmation(msgspec.Struct, frozen=True):
     """Where a sent batch was stored."""
 
     stream_id: int
@@ -78,8 +73,7 @@ class Confirmation:
     base_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class PolledMessages:
+class PolledMessages(msgspec.Struct, frozen=True):
     """A poll's answer. `batches` are whole stored batches, back to back, in one or more buffers."""
 
     partition_id: int
@@ -88,76 +82,65 @@ class PolledMessages:
     batches: Sequence[BytesLike] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerOffset:
+class ConsumerOffset(msgspec.Struct, frozen=True):
     partition_id: int
     current_offset: int
     stored_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
+class GroupInfo(msgspec.Struct, frozen=True):
     id: int
     partitions_count: int
     members_count: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMember:
+class GroupMember(msgspec.Struct, frozen=True):
     id: int
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDetails:
+class GroupDetails(msgspec.Struct, frozen=True):
     group: GroupInfo
     members: tuple[GroupMember, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupAssignment:
+class GroupAssignment(msgspec.Struct, frozen=True):
     """What a member may poll, valid until the generation changes."""
 
     generation: int
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class UserInfo:
+class UserInfo(msgspec.Struct, frozen=True):
     id: int
     created_at_us: int
     status: UserStatus
     username: str
-    options: Options = field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class UserDetails:
+class UserDetails(msgspec.Struct, frozen=True):
     user: UserInfo
     permissions: Permissions | None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenInfo:
+class TokenInfo(msgspec.Struct, frozen=True):
     name: str
     expires_at_us: int  # 0 = never
 
 
-@dataclass(frozen=True, slots=True)
-class RawToken:
+class RawToken(msgspec.Struct, frozen=True):
     """A new personal access token; the only time its text is shown."""
 
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedIn:
+class LoggedIn(msgspec.Struct, frozen=True):
     user_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClientInfo:
+class ClientInfo(msgspec.Struct, frozen=True):
     client_id: int
     user_id: int | None
     transport: Transport
@@ -165,21 +148,18 @@ class ClientInfo:
     consumer_groups_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClientGroup:
+class ClientGroup(msgspec.Struct, frozen=True):
     stream_id: int
     topic_id: int
     group_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClientDetails:
+class ClientDetails(msgspec.Struct, frozen=True):
     client: ClientInfo
     groups: tuple[ClientGroup, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterNode:
+class ClusterNode(msgspec.Struct, frozen=True):
     name: str
     ip: str
     tcp_port: int
@@ -190,22 +170,19 @@ class ClusterNode:
     status: NodeStatus = NodeStatus.HEALTHY
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterMetadata:
+class ClusterMetadata(msgspec.Struct, frozen=True):
     name: str
     nodes: tuple[ClusterNode, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OptionSpec:
+class OptionSpec(msgspec.Struct, frozen=True):
     key: str
     kind: HeaderKind
     default: bytes
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class CacheMetrics:
+class CacheMetrics(msgspec.Struct, frozen=True):
     stream_id: int
     topic_id: int
     partition_id: int
@@ -214,8 +191,7 @@ class CacheMetrics:
     hit_ratio: float
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(msgspec.Struct, frozen=True):
     process_id: int
     cpu_usage: float
     total_cpu_usage: float
@@ -246,8 +222,7 @@ class Stats:
     total_disk_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """A ZIP archive with what a person who helps from afar wants to see."""
 
     archive: bytes

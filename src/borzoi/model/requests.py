@@ -4,7 +4,7 @@ A wire generation decodes its frames into these; the broker has one handler per 
 client's methods build them. `borzoi.wire.commands` ties each to its code and its reply.
 """
 
-from dataclasses import dataclass, field
+import msgspec
 
 from borzoi.model.permissions import Permissions
 from borzoi.model.values import (
@@ -22,126 +22,104 @@ from borzoi.model.values import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class GetStats:
+class GetStats(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class GetSnapshot:
+class GetSnapshot(msgspec.Struct, frozen=True):
     compression: SnapshotCompression
     parts: tuple[SnapshotPart, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GetClusterMetadata:
+class GetClusterMetadata(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeOptions:
+class DescribeOptions(msgspec.Struct, frozen=True):
     scope: OptionScope
 
 
-@dataclass(frozen=True, slots=True)
-class GetMe:
+class GetMe(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class GetClient:
+class GetClient(msgspec.Struct, frozen=True):
     client_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class GetClients:
+class GetClients(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class GetUser:
+class GetUser(msgspec.Struct, frozen=True):
     user: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class GetUsers:
+class GetUsers(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class CreateUser:
+class CreateUser(msgspec.Struct, frozen=True):
     username: str
     password: str
     status: UserStatus
     permissions: Permissions | None
-    options: Options = field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteUser:
+class DeleteUser(msgspec.Struct, frozen=True):
     user: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateUser:
+class UpdateUser(msgspec.Struct, frozen=True):
     user: Identifier
     username: str | None = None
     status: UserStatus | None = None
-    options: Options = field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatePermissions:
+class UpdatePermissions(msgspec.Struct, frozen=True):
     user: Identifier
     permissions: Permissions | None
 
 
-@dataclass(frozen=True, slots=True)
-class ChangePassword:
+class ChangePassword(msgspec.Struct, frozen=True):
     user: Identifier
     current_password: str
     new_password: str
 
 
-@dataclass(frozen=True, slots=True)
-class LoginUser:
+class LoginUser(msgspec.Struct, frozen=True):
     username: str
     password: str
 
 
-@dataclass(frozen=True, slots=True)
-class LoginWithToken:
+class LoginWithToken(msgspec.Struct, frozen=True):
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogoutUser:
+class LogoutUser(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class GetTokens:
+class GetTokens(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class CreateToken:
+class CreateToken(msgspec.Struct, frozen=True):
     name: str
     expiry_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteToken:
+class DeleteToken(msgspec.Struct, frozen=True):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PollMessages:
+class PollMessages(msgspec.Struct, frozen=True):
     consumer: Consumer
     stream: Identifier
     topic: Identifier
@@ -151,8 +129,7 @@ class PollMessages:
     auto_commit: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SendMessages:
+class SendMessages(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     partitioning: Partitioning
@@ -160,24 +137,21 @@ class SendMessages:
     batch: BytesLike
 
 
-@dataclass(frozen=True, slots=True)
-class FlushUnsavedBuffer:
+class FlushUnsavedBuffer(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     partition_id: int
     fsync: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GetConsumerOffset:
+class GetConsumerOffset(msgspec.Struct, frozen=True):
     consumer: Consumer
     stream: Identifier
     topic: Identifier
     partition_id: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class StoreConsumerOffset:
+class StoreConsumerOffset(msgspec.Struct, frozen=True):
     consumer: Consumer
     stream: Identifier
     topic: Identifier
@@ -186,8 +160,7 @@ class StoreConsumerOffset:
     ack: OffsetAck = OffsetAck.QUORUM
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteConsumerOffset:
+class DeleteConsumerOffset(msgspec.Struct, frozen=True):
     consumer: Consumer
     stream: Identifier
     topic: Identifier
@@ -195,143 +168,121 @@ class DeleteConsumerOffset:
     ack: OffsetAck = OffsetAck.QUORUM
 
 
-@dataclass(frozen=True, slots=True)
-class GetStream:
+class GetStream(msgspec.Struct, frozen=True):
     stream: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class GetStreams:
+class GetStreams(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class CreateStream:
+class CreateStream(msgspec.Struct, frozen=True):
     name: str
-    options: Options = field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteStream:
+class DeleteStream(msgspec.Struct, frozen=True):
     stream: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateStream:
+class UpdateStream(msgspec.Struct, frozen=True):
     stream: Identifier
     name: str
-    options: Options = field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PurgeStream:
+class PurgeStream(msgspec.Struct, frozen=True):
     stream: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class GetTopic:
+class GetTopic(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class GetTopics:
+class GetTopics(msgspec.Struct, frozen=True):
     stream: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopic:
+class CreateTopic(msgspec.Struct, frozen=True):
     stream: Identifier
     partitions_count: int
     name: str
-    options: Options = field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopic:
+class DeleteTopic(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateTopic:
+class UpdateTopic(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     name: str
-    options: Options = field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PurgeTopic:
+class PurgeTopic(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class CreatePartitions:
+class CreatePartitions(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     partitions_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePartitions:
+class DeletePartitions(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     partitions_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteSegments:
+class DeleteSegments(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     partition_id: int
     segments_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class GetConsumerGroup:
+class GetConsumerGroup(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     group: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class GetConsumerGroups:
+class GetConsumerGroups(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class CreateConsumerGroup:
+class CreateConsumerGroup(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteConsumerGroup:
+class DeleteConsumerGroup(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     group: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class JoinConsumerGroup:
+class JoinConsumerGroup(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     group: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveConsumerGroup:
+class LeaveConsumerGroup(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     group: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class SyncConsumerGroup:
+class SyncConsumerGroup(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     group: Identifier

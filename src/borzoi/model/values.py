@@ -1,7 +1,8 @@
 """The values that requests and replies are made of."""
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+import msgspec
 
 # What carries message bytes without a copy.
 BytesLike = bytes | bytearray | memoryview
@@ -112,8 +113,7 @@ class OffsetAck(IntEnum):
     QUORUM = 1
 
 
-@dataclass(frozen=True, slots=True)
-class TypedValue:
+class TypedValue(msgspec.Struct, frozen=True):
     """A value with its kind, as bytes: half of a user header, or an option's value."""
 
     kind: HeaderKind
@@ -124,21 +124,18 @@ class TypedValue:
 Options = dict[str, TypedValue]
 
 
-@dataclass(frozen=True, slots=True)
-class Consumer:
+class Consumer(msgspec.Struct, frozen=True):
     kind: ConsumerKind
     id: Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class Partitioning:
+class Partitioning(msgspec.Struct, frozen=True):
     """How the partition of a send is chosen. `value` is empty, a u32, or the key, by kind."""
 
     kind: PartitioningKind
     value: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class PollingStrategy:
+class PollingStrategy(msgspec.Struct, frozen=True):
     kind: PollingKind
     value: int = 0

@@ -21,7 +21,7 @@ from borzoi.model.replies import ClusterNode
 from borzoi.server import maintenance
 from borzoi.server.config import Config, Loaded, is_loopback, split_address
 from borzoi.server.config.sections import Root
-from borzoi.server.logs import configure, get_logger
+from borzoi.server.logs import EventLogger, configure
 from borzoi.server.tcp.listener import TcpListener
 from borzoi.server.tcp.tls import TlsError
 from borzoi.server.waiting import Worker
@@ -42,8 +42,7 @@ class StartError(Exception):
 def run(loaded: Loaded, *, fresh: bool = False) -> int:
     """Run until told to stop; returns the exit code of the process."""
     config = loaded.config
-    configure(config.system.logging.level)
-    logger = get_logger()
+    logger = configure(config.system.logging.level)
     for warning in loaded.warnings:
         logger.warning("configuration", what=warning)
     directory = DataDirectory(config.system.path)
@@ -53,7 +52,7 @@ def run(loaded: Loaded, *, fresh: bool = False) -> int:
         directory.open()
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(_Server(loaded, directory).serve())
+                runner.run(_Server(loaded, directory, logger).serve())
         finally:
             directory.close()
     except (DataDirectoryError, MetadataError, StartError, TlsError) as error:
@@ -71,11 +70,11 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 class _Server:
-    def __init__(self, loaded: Loaded, directory: DataDirectory) -> None:
+    def __init__(self, loaded: Loaded, directory: DataDirectory, logger: EventLogger) -> None:
         self.loaded = loaded
         self.config = loaded.config
         self.directory = directory
-        self.logger = get_logger()
+        self.logger = logger
 
     async def serve(self) -> None:
         config = self.config

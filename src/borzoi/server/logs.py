@@ -1,9 +1,13 @@
-"""The server's own log: one line per event on standard error, `key=value`, or JSON when asked for."""
+"""The server's own log: one line of `key=value` per event on standard error.
+
+Events are short phrases, everything that varies is a field. Built on the standard library's logging,
+which asyncio brings along anyway (docs/decisions/0003-logging.md).
+"""
 
 import logging
 import sys
-
-import structlog
+from datetime import UTC, datetime
+from typing import Any
 
 _LEVELS = {
     "trace": logging.DEBUG,
@@ -14,24 +18,67 @@ _LEVELS = {
     "off": logging.CRITICAL + 1,
     "none": logging.CRITICAL + 1,
 }
+_NAME = "borzoi"
+_QUOTED = frozenset(' "=\n\t')
 
 
-def configure(level: str) -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(
-                key_order=["timestamp", "level", "event"], bool_as_flag=False
-            ),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )
+class EventLogger:
+    """`logger.info("logged in", user="iggy")`."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def debug(self, event: str, **fields: Any) -> None:
+        self._log(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._log(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._log(logging.WARNING, event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._log(logging.ERROR, event, fields)
+
+    def exception(self, event: str, **fields: Any) -> None:
+        """For what nobody expected: with the traceback of the exception at hand."""
+        self._log(logging.ERROR, event, fields, exc_info=True)
+
+    def _log(self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, event, extra={"fields": fields}, exc_info=exc_info)
 
 
-def get_logger() -> structlog.typing.FilteringBoundLogger:
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-    return logger
+class LineFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields: dict[str, Any] = getattr(record, "fields", {})
+        line = " ".join(
+            [
+                time.replace("+00:00", "Z"),
+                f"{record.levelname.lower():<7}",
+                record.getMessage(),
+                *(f"{key}={_text(value)}" for key, value in fields.items()),
+            ]
+        )
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _text(value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if text and not _QUOTED.intersection(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def configure(level: str) -> EventLogger:
+    """Set the process's logging up; libraries' warnings come out in the same form."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logger = logging.getLogger(_NAME)
+    logger.setLevel(_LEVELS[level])
+    return EventLogger(logger)

@@ -7,9 +7,10 @@ own business and is not here. A new generation is a member of `Generation` and a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
 from types import MappingProxyType
+
+import msgspec
 
 from borzoi.model import replies as rp
 from borzoi.model import requests as rq
@@ -84,8 +85,7 @@ class Answer(Enum):
     MANY = "many"
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """`access` is the rule for things of others; what is the caller's own, a handler may allow."""
 
     name: str

@@ -16,8 +16,9 @@ refused: one of the two would silently lose its rights. The length of the block 
 """
 
 from collections.abc import Callable
-from dataclasses import astuple
 from typing import TypeVar
+
+import msgspec
 
 from borzoi.model.errors import RemoteProtocolError
 from borzoi.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
@@ -37,7 +38,7 @@ class PermissionsField(Codec[Permissions]):
         return Permissions(general, _read_chain(cursor, _read_stream))
 
     def write(self, out: bytearray, value: Permissions) -> None:
-        out += bytes(astuple(value.general))
+        out += bytes(msgspec.structs.astuple(value.general))
         _write_chain(out, value.streams, _write_stream)
 
 
@@ -69,7 +70,7 @@ def _read_topic(cursor: Cursor) -> TopicPermissions:
 
 
 def _write_topic(out: bytearray, value: TopicPermissions) -> None:
-    out += bytes(astuple(value))
+    out += bytes(msgspec.structs.astuple(value))
 
 
 def _read_flags(cursor: Cursor, count: int) -> list[bool]:

@@ -16,8 +16,9 @@ before its first item is read.
 | NOTHING | no bytes |
 """
 
-from dataclasses import dataclass, fields
 from typing import Any, TypeVar
+
+import msgspec
 
 from borzoi.model.errors import LocalProtocolError, RemoteProtocolError
 from borzoi.wire.cursor import Cursor
@@ -26,8 +27,7 @@ from borzoi.wire.fields import BOOL, U32, Codec
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """The two bodies of a command."""
 
     request: Codec[Any]
@@ -35,10 +35,10 @@ class Layout:
 
 
 class Record(Codec[T]):
-    """A dataclass, field after field in the order given here (not in the order of the class)."""
+    """A Struct, field after field in the order given here (not in the order of the class)."""
 
     def __init__(self, cls: type[T], /, **layout: Codec[Any]) -> None:
-        declared = {field.name for field in fields(cls)}  # type: ignore[arg-type] # any dataclass
+        declared = {field.name for field in msgspec.structs.fields(cls)}  # type: ignore[arg-type] # any Struct
         if declared != set(layout):
             raise TypeError(f"{cls.__name__} has {sorted(declared)}, its layout {sorted(layout)}")
         self._cls = cls

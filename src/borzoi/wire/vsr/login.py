@@ -14,8 +14,9 @@ body that makes no sense here. The context is not used. The reply is result-fram
 A protocol version is packed as major << 20 | minor << 10 | patch.
 """
 
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from borzoi.model.errors import RemoteProtocolError
 from borzoi.model.requests import LoginUser, LoginWithToken
@@ -49,15 +50,13 @@ def is_version_accepted(
     return version >= lowest and version >> _PART_BITS <= highest >> _PART_BITS
 
 
-@dataclass(frozen=True, slots=True)
-class ClientVersion:
+class ClientVersion(msgspec.Struct, frozen=True):
     protocol_version: int
     sdk_name: str
     sdk_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Register:
+class Register(msgspec.Struct, frozen=True):
     """A login. `alternative` is the other reading of a body that fits both forms."""
 
     version: ClientVersion
@@ -65,8 +64,7 @@ class Register:
     alternative: LoginWithToken | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterReply:
+class RegisterReply(msgspec.Struct, frozen=True):
     user_id: int
     session: int  # never 0
     protocol_version: int
