@@ -111,8 +111,11 @@ def _sync_thresholds(broker: Broker, options: TopicOptions) -> tuple[int, int]:
 
 def send(
     broker: Broker, route: SendRoute, batch: memoryview, expected_count: int, now_us: int
-) -> tuple[Confirmation, ...] | AfterSync:
-    """Append a batch. The reply waits for the device where the topic's durability asks for it."""
+) -> Confirmation | AfterSync | None:
+    """Append a batch; None if all of it was there already.
+
+    The confirmation waits for the device where the topic's durability asks for it.
+    """
     layout = prove(batch, expected_count)
     if route.verify_messages:
         verify_messages(batch, layout)
@@ -125,7 +128,7 @@ def send(
     if partition.dedup is not None:
         admitted = partition.dedup.admit(log, batch, layout, now_us)
         if admitted is None:
-            return ()
+            return None
         batch, layout = admitted
     try:
         base_offset = log.append(batch, layout, now_us)
@@ -134,7 +137,7 @@ def send(
         raise CannotAppendMessage(error.strerror or str(error)) from error
     if partition.dedup is not None:
         partition.dedup.remember(batch, layout, now_us)
-    reply = (Confirmation(topic.stream.id, topic.id, partition.id, base_offset),)
+    reply = Confirmation(topic.stream.id, topic.id, partition.id, base_offset)
     if route.sync_messages and (
         log.appended_messages - log.synced_messages >= route.sync_messages
         or log.appended_bytes - log.synced_bytes >= route.sync_bytes

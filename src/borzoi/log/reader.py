@@ -54,7 +54,6 @@ def read_segment(
     result: ReadResult,
     *,
     verify: bool,
-    is_retry: bool = False,
 ) -> bool:
     """Add to `result` the messages of this segment from `offset` on, as far as the limits allow.
 
@@ -141,11 +140,11 @@ def read_segment(
         result.buffers.append(window[whole_from:position])
     if result.count >= count_max or result.size_bytes >= bytes_max or start + position == segment.size_bytes:
         return True
-    if not is_retry and (not damage or not position):
+    if end == len(window) and (not damage or not position) and not segment.is_index_rebuilt:
         # The index sent us to a wrong place, or let us stop too early: it does not tell the truth.
         segment.rebuild_index()
         offset = max(offset, expected) if position else offset
-        return read_segment(segment, offset, count_max, bytes_max, result, verify=verify, is_retry=True)
+        return read_segment(segment, offset, count_max, bytes_max, result, verify=verify)
     if not result.count:
         raise LogDamaged(segment, start + position, expected, damage)
     return False
@@ -187,9 +186,7 @@ def _sound_bytes(entries: Entries, slot: int, last: int, window: memoryview) -> 
     return position
 
 
-def first_offset_at_or_after(
-    segment: Segment, timestamp_us: int, *, verify: bool = True, is_retry: bool = False
-) -> int | None:
+def first_offset_at_or_after(segment: Segment, timestamp_us: int, *, verify: bool = True) -> int | None:
     """Offset of the first batch of this segment with a broker time of at least `timestamp_us`."""
     if not segment.index.count:
         return None
@@ -211,8 +208,8 @@ def first_offset_at_or_after(
             expected = base + messages
             position += length
         if position < len(window):
-            if not position and not is_retry:
+            if end == len(window) and not position and not segment.is_index_rebuilt:
                 segment.rebuild_index()
-                return first_offset_at_or_after(segment, timestamp_us, verify=verify, is_retry=True)
+                return first_offset_at_or_after(segment, timestamp_us, verify=verify)
             raise LogDamaged(segment, start + position, expected, "a batch cannot be read")
     return None

@@ -124,8 +124,8 @@ def _mend_sealed(
     scan.walk()
     covered = scan.position
     if scan.next_offset >= stop:
-        if found < covered:
-            report(Repair(path, "index was behind its log, extended", scan.next_offset, covered - found))
+        if kept and found < covered:
+            _report_extended(path, scan, found, report)
         if covered < size:
             os.ftruncate(log_fd, covered)
             report(Repair(path, "rest of a failed append cut off", scan.next_offset, size - covered))
@@ -150,8 +150,13 @@ def _open_last(
             size = os.fstat(fd).st_size
             scan = Scan(_map(fd, size), base, partition_id)
             kept = _resume(scan, path, index_fd, report) if size else 0
+            found = scan.position
             scan.walk()
-            torn = bytes(scan.log[scan.position : scan.claimed_end]).rstrip(b"\0")
+            if kept and found < scan.position:
+                _report_extended(path, scan, found, report)
+            torn = bytes(scan.log[scan.position : scan.claimed_end])
+            if not kept or is_zero(memoryview(torn)):
+                torn = torn.rstrip(b"\0")  # may be preallocated space
             if scan.position < size:
                 _cut_tail(path, fd, scan, size, torn, report)
             _write_index(index_fd, kept, scan.entries)
@@ -178,6 +183,11 @@ def _resume(scan: Scan, path: Path, index_fd: int, report: Report) -> int:
         # Nobody knows how much was acknowledged, so whatever has to be cut off is kept.
         scan.claimed_end = len(scan.log)
     return kept
+
+
+def _report_extended(path: Path, scan: Scan, found: int, report: Report) -> None:
+    size_bytes = scan.position - found
+    report(Repair(path, "index was behind its log, extended", scan.next_offset, size_bytes))
 
 
 def _cut_tail(path: Path, fd: int, scan: Scan, size: int, torn: bytes, report: Report) -> None:

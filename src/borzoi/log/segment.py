@@ -43,6 +43,7 @@ class Segment:
         "directory_synced",
         "files",
         "index",
+        "is_index_rebuilt",
         "path",
         "report",
         "rewrite_needed",
@@ -73,6 +74,8 @@ class Segment:
         self.created_at_us = 0
         self.report = report
         self.index = SegmentIndex(path.with_suffix(".index"), index_count)
+        # Once is enough: if log and index still disagree then, it is the log that is damaged.
+        self.is_index_rebuilt = False
         self.files = files
         self.used = False
         self._log_fd = -1
@@ -165,6 +168,7 @@ class Segment:
 
     def rebuild_index(self) -> None:
         """Make the index anew from the log; done when the two are found to disagree."""
+        self.is_index_rebuilt = True
         self.index.unload()
         if self._log_fd < 0:
             self._open()

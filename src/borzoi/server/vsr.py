@@ -22,7 +22,7 @@ from borzoi.broker.broker import Broker
 from borzoi.broker.groups import ChangeReason
 from borzoi.broker.handlers import Context, handle
 from borzoi.broker.handlers.users import log_in, log_in_with_token
-from borzoi.broker.pending import Pending
+from borzoi.broker.pending import AfterSync, Pending
 from borzoi.broker.sessions import Client, Session
 from borzoi.broker.users import User, check_password, check_username
 from borzoi.model.errors import (
@@ -295,7 +295,19 @@ class VsrConversation:
             route = messages.resolve_send(broker, session, *decode_send_target(target))
             _remember(self._send_routes, target, route)
         reply = messages.send(broker, route, body[batch_at:], count, now_us)
-        return self._answer(header, reply, _encode_confirmations)
+        if isinstance(reply, AfterSync):
+            return Waiting(reply, lambda outcome: self._finish_send(header, outcome))
+        return self._finish_send(header, reply)
+
+    def _finish_send(self, header: RequestHeader, outcome: object) -> Answer:
+        if isinstance(outcome, Confirmation):
+            self._applied = header.request
+            body = send_reply(outcome)
+            return [pack_reply(header, len(body), self._broker.commit) + body]
+        if outcome is None:  # every message was a duplicate: stored before, nothing to confirm
+            self._applied = header.request
+            return self._reply(header, b"")
+        return self._refuse(header, outcome)
 
     def _poll(
         self, session: Session, header: RequestHeader, body: memoryview, now_us: int
@@ -377,12 +389,6 @@ class VsrConversation:
     def _refuse(self, header: RequestHeader, error: object) -> Answer:
         code = error.code if isinstance(error, BorzoiError) else Error.code
         return [pack_reply(header, 0, self._broker.commit, code)]
-
-
-def _encode_confirmations(reply: object) -> bytes:
-    """An all-duplicates send has none; an empty body then says so."""
-    confirmations: tuple[Confirmation, ...] = reply  # type: ignore[assignment] # what messages.send returns
-    return send_reply(confirmations[0]) if confirmations else b""
 
 
 def _code_of(number: int) -> Code:

@@ -23,13 +23,17 @@ from borzoi.model.requests import (
 
 
 def send_messages(context: Context, request: SendMessages) -> tuple[Confirmation, ...] | AfterSync:
+    """One confirmation per batch that was stored; none for a batch of duplicates."""
     route = messages.resolve_send(
         context.broker, context.session, request.stream, request.topic, request.partitioning
     )
     batch = memoryview(request.batch)
     if batch.readonly:
         batch = memoryview(bytearray(batch))
-    return messages.send(context.broker, route, batch, request.messages_count, context.now_us)
+    reply = messages.send(context.broker, route, batch, request.messages_count, context.now_us)
+    if isinstance(reply, AfterSync):
+        return AfterSync((reply.reply,), reply.jobs)
+    return () if reply is None else (reply,)
 
 
 def poll_messages(context: Context, request: PollMessages) -> PolledMessages | AfterSync:

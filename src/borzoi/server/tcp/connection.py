@@ -62,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = False
         self._frame_started_us = 0  # when the first byte of an incomplete frame came, 0 = none
         self._used_bytes = 0  # the largest frame since the last tick
+        self._has_full_buffer = False  # it starts small and gets its real size with the login
 
     # The event loop's side
 
@@ -160,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         answers: list[BytesLike] = []
         now_us = _now_us()
         try:
-            while not (self._is_waiting or self._is_writing_paused or self._is_closing):
+            while self._start != self._end and not self._is_blocked():
                 conversation = self._conversation or self._recognise()
                 if conversation is None or not self._is_frame_complete(conversation):
                     break
@@ -168,17 +169,21 @@ class Connection(asyncio.BufferedProtocol):
                 answer = conversation.receive(self._view, self._start, end, now_us)
                 self._start = end
                 self._frame_bytes = self._frame_started_us = 0
-                if isinstance(answer, Waiting):
-                    self._wait(answer)
-                else:
+                if isinstance(answer, list):
                     answers += answer
+                else:
+                    self._wait(answer)
         except RemoteProtocolError as error:
             self.close(str(error))
         if self._start != self._end and not self._frame_started_us:
             self._frame_started_us = now_us
         if answers:
             self._write(answers)
-        self._adjust_reading()
+        if self._start != self._end or self._is_reading_paused or not self._has_full_buffer:
+            self._adjust_reading()
+
+    def _is_blocked(self) -> bool:
+        return self._is_waiting or self._is_writing_paused or self._is_closing
 
     def _recognise(self) -> Conversation | None:
         """Choose the generation by the first bytes, once they are there."""
@@ -266,8 +271,10 @@ class Connection(asyncio.BufferedProtocol):
     def _adjust_reading(self) -> None:
         if self._is_closing:
             return
-        if self._is_authenticated and len(self._buffer) < BUFFER_BYTES and not self._is_waiting:
-            self._resize(BUFFER_BYTES)
+        if not self._has_full_buffer and self._is_authenticated and not self._is_waiting:
+            self._has_full_buffer = True
+            if len(self._buffer) < BUFFER_BYTES:
+                self._resize(BUFFER_BYTES)
         if (self._is_waiting or self._is_writing_paused) and self._end == len(self._buffer):
             self._pause_reading()
         else:
