@@ -283,15 +283,19 @@ def test_mutated_batches_are_proven_or_refused_and_what_is_proven_tiles(count, i
     assert [each.offset_delta for each in found] == list(range(layout.message_count))
 
 
+def check_all(batch):
+    layout = prove(batch)
+    verify_header(batch, layout)
+    verify_messages(batch, layout)
+
+
 def test_every_flipped_bit_of_a_stored_batch_is_noticed():
     batch = bytearray(build([NewMessage(b"ab", 1), NewMessage(b"cdef", 2, b"k")]))
     stamp(memoryview(batch), prove(memoryview(batch)), 3, 1000, 99)
     for position in range(len(batch)):
         batch[position] ^= 1 << (position % 8)
         with pytest.raises(RemoteProtocolError):
-            layout = prove(memoryview(batch))
-            verify_header(memoryview(batch), layout)
-            verify_messages(memoryview(batch), layout)
+            check_all(memoryview(batch))
         batch[position] ^= 1 << (position % 8)
 
 

@@ -17,9 +17,7 @@ from support.logs import NOW_US, append, flip_bit, log_files, make_batch, offset
 
 
 def new_log(directory, segment_bytes=1 << 30, **settings_given):
-    return PartitionLog(
-        directory, 0, LogSettings(segment_bytes=segment_bytes, **settings_given), OpenFiles()
-    )
+    return PartitionLog(directory, 0, LogSettings(segment_bytes=segment_bytes, **settings_given), OpenFiles())
 
 
 class Model:
@@ -102,6 +100,17 @@ def test_nothing_is_read_past_the_end_or_for_no_messages(tmp_path):
     append(log, [5, 5])
     assert offsets_of(log, 2) == offsets_of(log, 10**18) == offsets_of(log, 0, 0) == []
     assert log.offset_at_or_after(NOW_US + 1) is None
+
+
+def test_a_look_up_by_time_is_not_misled_by_an_empty_active_segment(tmp_path):
+    log = new_log(tmp_path)
+    append(log, [5], NOW_US)
+    append(log, [5], NOW_US + 10)
+    log.seal(NOW_US + 20)
+    for opened in (log, reopen(tmp_path).log):
+        assert opened.offset_at_or_after(NOW_US) == 0
+        assert opened.offset_at_or_after(NOW_US + 1) == 1
+        assert opened.offset_at_or_after(NOW_US + 11) is None
 
 
 def test_a_reply_has_at_least_one_batch_however_small_the_limit(tmp_path):

@@ -2,8 +2,6 @@
 
 `apply` changes the tree by events and decides nothing; look-ups raise the protocol's not-found errors.
 What a partition has on disk (`log`, `offsets`) is attached by the broker after replay or creation.
-
-`version` grows with every change, so that whoever keeps a resolved target can tell that it is stale.
 """
 
 from collections.abc import Iterator
@@ -131,7 +129,6 @@ class Catalog:
     def __init__(self, rebalancing_timeout_us: int) -> None:
         self.streams: dict[int, Stream] = {}
         self.stream_ids: dict[str, int] = {}
-        self.version = 0
         self._rebalancing_timeout_us = rebalancing_timeout_us
 
     def find_stream(self, stream: Identifier) -> Stream | None:
@@ -163,7 +160,6 @@ class Catalog:
             yield from topic.partitions
 
     def apply(self, event: ev.CatalogEvent) -> None:
-        self.version += 1
         match event:
             case ev.StreamCreated():
                 self.streams[event.stream_id] = Stream(event)

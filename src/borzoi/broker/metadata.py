@@ -32,11 +32,8 @@ class Metadata:
         self.catalog = Catalog(rebalancing_timeout_us)
         self.users = Users()
         self.journal = Journal(directory.metadata)
+        self.version = 0  # grows with every change, so that what was resolved before can be told to be stale
         self.is_dirty = False  # something was recorded that is not known to be on the device
-
-    @property
-    def version(self) -> int:
-        return self.catalog.version + self.users.version
 
     def open(self, report: Report) -> None:
         try:
@@ -73,6 +70,7 @@ class Metadata:
         self.journal.close()
 
     def _apply(self, event: ev.AnyEvent) -> None:
+        self.version += 1
         if isinstance(event, ev.CatalogEvent):
             self.catalog.apply(event)
         else:

@@ -62,7 +62,6 @@ class User:
 class Users:
     def __init__(self) -> None:
         self.by_id: dict[int, User] = {}
-        self.version = 0  # grows with every change that may widen or narrow somebody's rights
         self._ids: dict[str, int] = {}
         self._tokens: dict[str, Token] = {}
 
@@ -88,7 +87,6 @@ class Users:
         return [token for token in self._tokens.values() if token.is_expired(now_us)]
 
     def apply(self, event: ev.UserEvent) -> None:
-        self.version += 1
         match event:
             case ev.UserCreated():
                 self.by_id[event.user_id] = User(event)

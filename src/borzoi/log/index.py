@@ -184,6 +184,8 @@ class SegmentIndex:
             if length < RUN_BYTES:
                 state = xxh3_64(batch)
                 digest = state.intdigest()
+                self._run_offset, self._run_timestamp_us = base_offset, base_timestamp_us
+                self._run_position = position
             else:
                 digest = xxh3_64_intdigest(batch)
         try:
@@ -196,8 +198,7 @@ class SegmentIndex:
         self.count = slot + 1
         if length < RUN_BYTES:
             self._run_state = state
-            self._run_offset, self._run_timestamp_us = base_offset, base_timestamp_us
-            self._run_position, self._run_length, self._run_hash = position, length, digest
+            self._run_length, self._run_hash = length, digest
         else:
             self._run_state = None
         if self._entries is not None:

@@ -9,8 +9,8 @@
 
 A new snapshot starts a new journal. The snapshot before it and the journal after that one are kept, so
 that a lost or damaged snapshot costs nothing. A record that is cut off at the end of the newest journal
-was never acknowledged and is dropped; anything else that does not check out stops the start, because
-skipping a record would change the meaning of all that follow.
+was never acknowledged and is dropped; a copy stays in a `dropped-` file. Anything else that does not check
+out stops the start, because skipping a record would change the meaning of all that follow.
 """
 
 import errno

@@ -81,8 +81,7 @@ class PartitionLog:
         self._bases = [segment.base_offset for segment in self.segments]
         self.next_offset = next_offset
         self.size_bytes = sum(segment.size_bytes for segment in self.segments)
-        # Over all segments, as the active one may be empty: broker times must not go back.
-        self.last_timestamp_us = max((segment.last_timestamp_us() for segment in self.segments), default=0)
+        self.last_timestamp_us = self.segments[-1].last_timestamp_us() if self.segments else 0
         # Segments with bytes not synced yet. The counters only grow, also over a purge.
         self.dirty: dict[int, Segment] = {}
         self.appended_messages = self.synced_messages = 0
@@ -142,7 +141,13 @@ class PartitionLog:
             self.segments[-1].trim()
         preallocate_bytes = self.settings.segment_bytes if self.settings.preallocate else 0
         segment = Segment.create(
-            self.directory, self.next_offset, self.files, now_us, preallocate_bytes, self.report
+            self.directory,
+            self.next_offset,
+            self.files,
+            now_us,
+            preallocate_bytes,
+            self.last_timestamp_us,
+            self.report,
         )
         self.segments.append(segment)
         self._bases.append(segment.base_offset)

@@ -69,12 +69,8 @@ def read_segment(
     first_end = entries.lengths[slot]
     last = slot
     if slot < len(offsets) - 1:
-        # The last batch begun starts less than `bytes_max` behind the first, which lies in the first run.
-        last = min(
-            bisect_right(offsets, max(offset, offsets[slot]) + count_max - result.count - 1, slot + 1),
-            bisect_right(positions, start + first_end + bytes_max - result.size_bytes, slot + 1),
-        )
-        last -= 1
+        stop_offset = max(offset, offsets[slot]) + count_max - result.count
+        last = _last_run_needed(entries, slot, stop_offset, bytes_max - result.size_bytes)
     window = segment.window(start, positions[last] + entries.lengths[last])
     end = _sound_bytes(entries, slot, last, window) if verify else len(window)
 
@@ -148,6 +144,14 @@ def read_segment(
     if not result.count:
         raise LogDamaged(segment, start + position, expected, damage)
     return False
+
+
+def _last_run_needed(entries: Entries, slot: int, stop_offset: int, bytes_max: int) -> int:
+    """The last run that a read can get to which begins in run `slot` and ends before `stop_offset`."""
+    # The last batch begun starts less than `bytes_max` behind the first, which lies in the first run.
+    stop_position = entries.positions[slot] + entries.lengths[slot] + bytes_max
+    by_offset = bisect_right(entries.offsets, stop_offset - 1, slot + 1)
+    return min(by_offset, bisect_right(entries.positions, stop_position, slot + 1)) - 1
 
 
 def _add_part(

@@ -56,6 +56,9 @@ def open_partition(
         directory / f"{bases[-1]:020d}.log", bases[-1], partition_id, files, report
     )
     segments.append(last)
+    for before, segment in pairwise(segments):
+        if not segment.size_bytes:
+            segment.not_before(before.last_timestamp_us())
     return PartitionLog(directory, partition_id, settings, files, segments, next_offset, report=report)
 
 
@@ -129,15 +132,22 @@ def _mend_sealed(
         if covered < size:
             os.ftruncate(log_fd, covered)
             report(Repair(path, "rest of a failed append cut off", scan.next_offset, size - covered))
-    elif covered < size and not scan.is_cut_short and not is_zero(scan.log[covered:]):
+    elif covered < size and scan.claimed_end <= size and not _is_lost(scan):
         scan.cover_rest()
         report(Repair(path, f"damaged, not readable: {scan.reason}", scan.next_offset, size - covered))
         covered = size
+        # Messages that cannot be read have a time too, and must not expire before it.
+        scan.last_timestamp_us = max(scan.last_timestamp_us, os.fstat(log_fd).st_mtime_ns // 1000)
     else:
         missing = f"the messages {scan.next_offset} to {stop - 1} are missing"
         report(Repair(path, missing, scan.next_offset, size - covered))
     _write_index(index_fd, kept, scan.entries)
     return Segment(path, base, covered, kept + len(scan.entries), files, scan.last_timestamp_us, report)
+
+
+def _is_lost(scan: Scan) -> bool:
+    """Tell whether bytes are missing where the walk ended, rather than wrong."""
+    return is_zero(scan.log[scan.position :]) or (scan.is_cut_short and scan.claimed_end < len(scan.log))
 
 
 def _open_last(
@@ -154,7 +164,8 @@ def _open_last(
             scan.walk()
             if kept and found < scan.position:
                 _report_extended(path, scan, found, report)
-            torn = bytes(scan.log[scan.position : scan.claimed_end])
+            # Without an index nobody knows how much was acknowledged, so whatever is cut off is kept.
+            torn = bytes(scan.log[scan.position : scan.claimed_end if kept else size])
             if not kept or is_zero(memoryview(torn)):
                 torn = torn.rstrip(b"\0")  # may be preallocated space
             if scan.position < size:
@@ -180,8 +191,6 @@ def _resume(scan: Scan, path: Path, index_fd: int, report: Report) -> int:
     kept = scan.resume(index)
     if not kept:
         report(Repair(path, "index missing or unusable, made anew", scan.next_offset, len(scan.log)))
-        # Nobody knows how much was acknowledged, so whatever has to be cut off is kept.
-        scan.claimed_end = len(scan.log)
     return kept
 
 

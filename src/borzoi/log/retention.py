@@ -31,7 +31,10 @@ def expired(log: PartitionLog, expiry_us: int, now_us: int) -> Expiry:
         return Expiry(seal_active=False, segments=0)
     count = 0
     for segment in log.segments:
-        if not segment.size_bytes or segment.last_timestamp_us() + expiry_us > now_us:
+        if segment.size_bytes:
+            if segment.last_timestamp_us() + expiry_us > now_us:
+                break
+        elif segment is log.segments[-1]:
             break
         count += 1
     return Expiry(seal_active=count == len(log.segments), segments=count)

@@ -13,12 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from borzoi.log.index import ENTRY, ENTRY_BYTES, RUN_BYTES, Entry
 from borzoi.model.errors import RemoteProtocolError
 from borzoi.model.limits import U64_MAX
-from borzoi.wire.batch import HEADER_BYTES, prove, read_header, verify_header, verify_messages
+from borzoi.wire.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    prove,
+    read_header,
+    verify_header,
+    verify_messages,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,7 @@ class Scan:
         self.last_timestamp_us = 0
         self.first_timestamp_us = read_header(log).base_timestamp_us if len(log) >= HEADER_BYTES else 0
         self.entries: list[Entry] = []
+        self._run_state = xxh3_64()  # hash so far of the last of them
         self.reason = ""
         self.is_cut_short = False  # the walk ended because bytes are missing, not because they are wrong
         self.claimed_end = 0  # where the index, as found, says the log ends
@@ -75,10 +83,12 @@ class Scan:
     def walk(self) -> None:
         """Take in batch after batch while they are whole; `position` ends behind the last good one."""
         while self.position < len(self.log) and self.next_offset < self.stop_offset:
-            batch = self._batch_at(self.position)
-            if batch is None or not self._is_sound(batch):
+            header = self._header_at(self.position)
+            if header is None:
                 break
-            header = read_header(batch)
+            batch = self.log[self.position : self.position + header.length]
+            if not self._is_sound(header, batch):
+                break
             self._cover(batch, header.base_offset, header.base_timestamp_us)
             self.position += header.length
             self.next_offset += header.message_count
@@ -96,23 +106,22 @@ class Scan:
             Entry(self.next_offset, self.last_timestamp_us, self.position, len(rest), wrong_hash)
         )
 
-    def _batch_at(self, position: int) -> memoryview | None:
-        """The batch that starts here, if its header is one that this log could hold."""
+    def _header_at(self, position: int) -> BatchHeader | None:
+        """The header that starts here, if it is one of a batch that lies wholly in this log."""
         left = len(self.log) - position
         if left < HEADER_BYTES:
             self.reason, self.is_cut_short = "a batch header is cut short", True
             return None
-        length = read_header(self.log, position).length
-        if length > left:
-            self.reason, self.is_cut_short = "a batch is cut short", True
+        header = read_header(self.log, position)
+        if header.length > left:
+            self.reason, self.is_cut_short = "a batch is cut short", header.base_offset == self.next_offset
             return None
-        if length < HEADER_BYTES:
+        if header.length < HEADER_BYTES:
             self.reason = "there is no batch header"
             return None
-        return self.log[position : position + length]
+        return header
 
-    def _is_sound(self, batch: memoryview) -> bool:
-        header = read_header(batch)
+    def _is_sound(self, header: BatchHeader, batch: memoryview) -> bool:
         if header.base_offset != self.next_offset or self.partition_id not in (None, header.partition_id):
             self.reason = f"no batch with offset {self.next_offset}"
             return False
@@ -132,13 +141,18 @@ class Scan:
         """Extend the last new index entry over this batch, or start another."""
         last = self.entries[-1] if self.entries else None
         if last is not None and last.length < RUN_BYTES:
-            end = last.end + len(batch)
-            run = self.log[last.position : end]
-            self.entries[-1] = last._replace(length=end - last.position, hash=xxh3_64_intdigest(run))
-        else:
-            self.entries.append(
-                Entry(base_offset, base_timestamp_us, self.position, len(batch), xxh3_64_intdigest(batch))
+            self._run_state.update(batch)
+            self.entries[-1] = Entry(
+                last.base_offset,
+                last.base_timestamp_us,
+                last.position,
+                last.length + len(batch),
+                self._run_state.intdigest(),
             )
+        else:
+            self._run_state = xxh3_64(batch)
+            digest = self._run_state.intdigest()
+            self.entries.append(Entry(base_offset, base_timestamp_us, self.position, len(batch), digest))
 
 
 @dataclass(frozen=True, slots=True)

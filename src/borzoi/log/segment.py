@@ -91,11 +91,12 @@ class Segment:
         files: OpenFiles,
         now_us: int,
         preallocate_bytes: int = 0,
+        last_timestamp_us: int = 0,
         report: Report | None = None,
     ) -> "Segment":
         """A new, empty segment on disk. If this raises, no file of it is left behind."""
         path = directory / f"{segment_name(base_offset)}.log"
-        segment = cls(path, base_offset, 0, 0, files, report=report)
+        segment = cls(path, base_offset, 0, 0, files, last_timestamp_us, report)
         segment.directory_synced = False
         segment.created_at_us = now_us
         created: list[Path] = []
@@ -181,8 +182,12 @@ class Segment:
             self.report(Repair(self.index.path, "index does not fit its log, made anew", self.base_offset))
 
     def last_timestamp_us(self) -> int:
-        """Broker time of the last batch; 0 for an empty segment."""
+        """Broker time of the last batch; for an empty segment that of the one before it."""
         return self._last_timestamp_us
+
+    def not_before(self, timestamp_us: int) -> None:
+        """Keep times in order over segments, which look-ups rely on, also where one has no batch to ask."""
+        self._last_timestamp_us = max(self._last_timestamp_us, timestamp_us)
 
     def dup_for_sync(self, *, index: bool) -> list[int]:
         """Descriptors for another thread to sync and close; ours may be closed meanwhile."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from borzoi.log.files import sync_directory
 
-# How many duplicated descriptors may wait for the thread.
+# How many duplicated descriptors may be open for the thread; those of one more job may come on top.
 FDS_MAX = 128
 
 Done = Callable[[OSError | None], None]
@@ -81,7 +81,7 @@ class Syncer:
         self._notify = notify
         self._condition = threading.Condition()
         self._pending: dict[Hashable, _Pending] = {}
-        self._pending_fds = 0
+        self._open_fds = 0
         self._waiting: list[Waiting] = []
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -112,15 +112,15 @@ class Syncer:
             for job in jobs:
                 if job.key in self._pending:
                     continue
-                by_name = job.paths and self._pending_fds >= FDS_MAX
+                by_name = job.paths and self._open_fds >= FDS_MAX
                 pending = _Pending(job, [] if by_name else job.open_fds())
                 self._pending[job.key] = pending
-                self._pending_fds += len(pending.fds)
+                self._open_fds += len(pending.fds)
                 opened.append(pending)
         except OSError:
             for pending in opened:
                 del self._pending[pending.job.key]
-                self._pending_fds -= len(pending.fds)
+                self._open_fds -= len(pending.fds)
                 _close(pending.fds)
             raise
 
@@ -141,8 +141,9 @@ class Syncer:
                     return
                 pending, self._pending = list(self._pending.values()), {}
                 waiting, self._waiting = self._waiting, []
-                self._pending_fds = 0
             results = [(item.job, error) for item, error in zip(pending, _sync_all(pending), strict=True)]
+            with self._condition:
+                self._open_fds -= sum(len(item.fds) for item in pending)
             self.rounds += 1
             self._notify(Round(results, waiting))
 

@@ -86,6 +86,11 @@ _COUNT_BYTES = 4
 _ROUTES_MAX = 1024
 _REPLIES_MAX = 16
 _METADATA_OPERATIONS = range(128, 150)
+# Plain numbers: reading a member of an enumeration costs more than comparing it.
+_SEND = Operation.SEND_MESSAGES.value
+_NON_REPLICATED = Operation.NON_REPLICATED.value
+_POLL = Code.POLL_MESSAGES.value
+_POLLING_KINDS = range(PollingKind.OFFSET, PollingKind.NEXT + 1)
 
 _Route = TypeVar("_Route", messages.SendRoute, messages.PollRoute)
 
@@ -120,9 +125,9 @@ class VsrConversation:
         try:
             session = self._session
             if session is not None and session.is_alive:
-                if header.operation == Operation.SEND_MESSAGES:
+                if header.operation == _SEND:
                     return self._send(session, header, body, now_us)
-                if header.operation == Operation.NON_REPLICATED and header.code == Code.POLL_MESSAGES:
+                if header.operation == _NON_REPLICATED and header.code == _POLL:
                     return self._poll(session, header, body, now_us)
                 return self._dispatch(session, header, body, now_us)
             if session is not None and session.is_evicted:
@@ -316,7 +321,7 @@ class VsrConversation:
         if suffix_at < 0:
             raise RemoteProtocolError(f"a poll of {len(body)} bytes is cut short")
         kind, value, count, auto_commit = POLL_SUFFIX.unpack_from(body, suffix_at)
-        if not PollingKind.OFFSET <= kind <= PollingKind.NEXT or auto_commit > 1:
+        if kind not in _POLLING_KINDS or auto_commit > 1:
             raise RemoteProtocolError(f"polling strategy {kind}, auto commit {auto_commit}")
         target = bytes(body[:suffix_at])
         route = self._poll_routes.get(target)
