@@ -8,6 +8,7 @@ files) when they have a moment. Handlers (`borzoi.broker.handlers`) turn request
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -24,9 +25,9 @@ from borzoi.broker.settings import BrokerSettings
 from borzoi.broker.users import ROOT_ID, User, root_created
 from borzoi.log.dedup import Deduplicator
 from borzoi.log.directory import DataDirectory
-from borzoi.log.files import OpenFiles
+from borzoi.log.files import OpenFiles, sync_directory
 from borzoi.log.offsets import ConsumerOffsets, group_key
-from borzoi.log.partition import LogSettings, retire
+from borzoi.log.partition import LogSettings, PartitionLog, retire
 from borzoi.log.recovery import Repair, open_partition
 from borzoi.log.segment import Segment
 from borzoi.model.access import Access
@@ -94,9 +95,12 @@ class Broker:
         """Sync and close everything. Call with no client connected."""
         for partition in self.catalog.partitions():
             for segment in partition.log.dirty.values():
+                segment.flush_index()
                 for fd in segment.dup_for_sync(index=True):
                     os.fsync(fd)
                     os.close(fd)
+            if partition.offsets.is_dirty:
+                partition.offsets.sync()
             partition.log.close()
             partition.offsets.close()
         self.metadata.close()
@@ -104,21 +108,30 @@ class Broker:
     def attach(self, topic: Topic, partitions: Iterable[Partition]) -> None:
         """Open what these partitions of a topic have on disk."""
         options = self.options_of(topic)
+        for partition in partitions:
+            log = self.open_log(topic.stream.id, topic.id, partition.id, options)
+            self.attach_log(partition, log)
+
+    def open_log(
+        self, stream_id: int, topic_id: int, partition_id: int, options: TopicOptions
+    ) -> PartitionLog:
         log_settings = LogSettings(
             options.segment_bytes,
             self.settings.segment_age_us,
             options.preallocate_segments,
             self.settings.verify_reads,
         )
-        for partition in partitions:
-            path = self.directory.partition(topic.stream.id, topic.id, partition.id)
-            partition.log = open_partition(path, partition.id, log_settings, self.files, self._report)
-            partition.offsets = ConsumerOffsets(path, self.files, self._report_text)
-            partition.dedup = (
-                Deduplicator(self.settings.dedup_entries, self.settings.dedup_expiry_us)
-                if self.settings.dedup_entries
-                else None
-            )
+        path = self.directory.partition(stream_id, topic_id, partition_id)
+        return open_partition(path, partition_id, log_settings, self.files, self._report)
+
+    def attach_log(self, partition: Partition, log: PartitionLog) -> None:
+        partition.log = log
+        partition.offsets = ConsumerOffsets(log.directory, self.files, self._report_text, log.next_offset)
+        partition.dedup = (
+            Deduplicator(self.settings.dedup_entries, self.settings.dedup_expiry_us)
+            if self.settings.dedup_entries
+            else None
+        )
 
     def _report(self, repair: Repair) -> None:
         self.logger.warning(
@@ -159,10 +172,16 @@ class Broker:
     # Sessions
 
     def start_session(self, client: Client, client_id: int, user: User) -> Session:
-        """Bind a login to a connection; the connection's earlier session, if any, ends."""
+        """Bind a login to a connection; the connection's earlier session, if any, ends.
+
+        So does one of the same client on another connection, which it has lost: when that is noticed, the
+        client must not be taken out of the groups that it has joined again.
+        """
         self.commit += 1
         if client.session is not None:
             self.end_session(client.session, ChangeReason.LEFT, client.last_seen_us)
+        for other in self.clients.with_id(client_id):
+            self.evict(other, ChangeReason.REPLACED, client.last_seen_us)
         session = Session(client, client_id, self.commit, user)
         client.session = session
         self.logger.info("logged in", user=user.username, client=client.id, address=client.address)
@@ -205,14 +224,21 @@ class Broker:
         session.groups.pop((topic.stream.id, topic.id, group.id), None)
 
     def forget_group(self, group: Group) -> None:
-        """Take a deleted group out of every session and drop its offsets."""
+        """Take a deleted group out of every session."""
         topic = group.topic
         key = (topic.stream.id, topic.id, group.id)
         for client in self.clients:
             if client.session is not None and client.session.groups.get(key) is group:
                 del client.session.groups[key]
-        for partition in topic.partitions:
-            partition.offsets.delete(group_key(group.id))
+
+    def drop_group_offsets(self, group: Group) -> None:
+        """Nobody will ask for them again, as ids are not reused; so a failure costs 32 bytes and no more."""
+        for partition in group.topic.partitions:
+            try:
+                partition.offsets.delete(group_key(group.id))
+            except OSError as error:
+                path = str(partition.log.directory)
+                self.logger.warning("offset of a deleted group not removed", path=path, reason=str(error))
 
     def log_changes(self, group: Group, changes: list[GroupChange]) -> None:
         if not changes:
@@ -236,13 +262,35 @@ class Broker:
 
     # Files
 
-    def make_directories(self, stream_id: int, topic_id: int, partitions: Iterable[int]) -> None:
-        """Made before the event that needs them, so that a missing one always means damage."""
-        for partition_id in partitions:
-            path = self.directory.partition(stream_id, topic_id, partition_id)
-            if path.exists() and any(path.iterdir()):
-                self.directory.set_aside(path)
-            path.mkdir(parents=True, exist_ok=True)
+    def make_logs(
+        self, stream_id: int, topic_id: int, partitions: range, options: TopicOptions
+    ) -> list[PartitionLog]:
+        """Directories and empty logs of partitions to come. If this raises, there are none.
+
+        Made before the event that needs them, so that a missing one always means damage, and so that
+        nothing can fail once the event is recorded.
+        """
+        try:
+            for partition_id in partitions:
+                path = self.directory.partition(stream_id, topic_id, partition_id)
+                if path.exists() and any(path.iterdir()):
+                    self.directory.set_aside(path)
+                path.mkdir(parents=True, exist_ok=True)
+            if partitions and self.settings.metadata_fsync:
+                for parent in path.parents[:5]:  # up to the directory of streams
+                    sync_directory(parent)
+            return [self.open_log(stream_id, topic_id, number, options) for number in partitions]
+        except OSError:
+            self.unmake_logs(stream_id, topic_id, partitions)
+            raise
+
+    def unmake_logs(self, stream_id: int, topic_id: int, partitions: range) -> None:
+        """Remove what `make_logs` made; directories that hold something stay."""
+        paths = [self.directory.partition(stream_id, topic_id, number) for number in partitions]
+        paths += [*paths[0].parents][:4] if paths else []
+        for path in paths:
+            with suppress(OSError):
+                path.rmdir()
 
     def drop_partitions(self, partitions: Iterable[Partition]) -> None:
         """Close partitions that are no longer in the catalog; their directories are removed by the caller."""
@@ -259,7 +307,10 @@ class Broker:
             number += 1
         try:
             path.rename(target)
-        except FileNotFoundError:
+        except OSError as error:
+            if path.exists():
+                # The metadata does not know it any more; the next start sets it aside.
+                self.logger.error("directory not removed", path=str(path), reason=str(error))
             return
         self.background.append(partial(shutil.rmtree, target, ignore_errors=True))
 
@@ -276,9 +327,9 @@ class Broker:
             self.log_changes(group, group.members.purged())
 
     def _remove_leftovers(self) -> None:
-        deleted = self.directory.path / "deleted"
-        if deleted.exists():
-            self.background.append(partial(shutil.rmtree, deleted, ignore_errors=True))
+        # Each of them, not their parent: that is where the next ones go, maybe while these are removed.
+        for leftover in (self.directory.path / "deleted").glob("*"):
+            self.background.append(partial(shutil.rmtree, leftover, ignore_errors=True))
 
     # Look-ups that the data plane reports in its own way
 

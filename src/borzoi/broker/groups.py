@@ -43,6 +43,7 @@ class ChangeReason(Enum):
     LEFT = "left"
     DISCONNECTED = "disconnected"
     EVICTED = "evicted"
+    REPLACED = "replaced"
     RESIZED = "resized"
     COMMITTED = "committed"
     TIMED_OUT = "timed_out"

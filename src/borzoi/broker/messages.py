@@ -42,6 +42,9 @@ from borzoi.model.values import (
 )
 from borzoi.wire.batch import prove, verify_messages
 
+# So few are verified faster than the index entry is written that would have to vouch for them.
+_FEW_MESSAGES = 4
+
 _Reply = TypeVar("_Reply")
 _FENCED = PolledMessages(FENCED_PARTITION_ID, 0, 0)
 
@@ -117,7 +120,8 @@ def send(
     The confirmation waits for the device where the topic's durability asks for it.
     """
     layout = prove(batch, expected_count)
-    if route.verify_messages:
+    is_verified = route.verify_messages or layout.message_count <= _FEW_MESSAGES
+    if is_verified:
         verify_messages(batch, layout)
     topic = route.topic
     partition = route.partition
@@ -131,7 +135,7 @@ def send(
             return None
         batch, layout = admitted
     try:
-        base_offset = log.append(batch, layout, now_us)
+        base_offset = log.append(batch, layout, now_us, is_verified=is_verified)
     except OSError as error:
         broker.logger.error("append failed", path=str(log.directory), reason=str(error))
         raise CannotAppendMessage(error.strerror or str(error)) from error

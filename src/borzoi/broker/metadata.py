@@ -12,7 +12,8 @@ from borzoi.broker import events as ev
 from borzoi.broker.catalog import Catalog
 from borzoi.broker.users import Users
 from borzoi.log.directory import DataDirectory
-from borzoi.log.journal import Journal, JournalError
+from borzoi.log.journal import RECORD_BYTES_MAX, Journal, JournalError
+from borzoi.model.errors import InvalidFormat
 
 SNAPSHOT_EVERY_RECORDS = 4096
 
@@ -33,9 +34,13 @@ class Metadata:
         self.users = Users()
         self.journal = Journal(directory.metadata)
         self.version = 0  # grows with every change, so that what was resolved before can be told to be stale
+        self._snapshot_after_records = SNAPSHOT_EVERY_RECORDS
+        self._report: Report = lambda _text: None
         self.is_dirty = False  # something was recorded that is not known to be on the device
 
     def open(self, report: Report) -> None:
+        """Read everything back. `report` hears, now and later, of what went wrong and was coped with."""
+        self._report = report
         try:
             snapshot, records = self.journal.open()
         except JournalError as error:
@@ -54,19 +59,31 @@ class Metadata:
             ) from error
 
     def record(self, event: ev.AnyEvent) -> None:
-        """Journal an event and apply it. May raise OSError; then nothing has changed."""
-        self.journal.append(_encoder.encode(event))
+        """Journal an event and apply it. May raise OSError or InvalidFormat; then nothing has changed."""
+        record = _encoder.encode(event)
+        if len(record) > RECORD_BYTES_MAX:
+            raise InvalidFormat(f"{len(record)} bytes of metadata are too many for one command")
+        self.journal.append(record)
         self.is_dirty = True
         self._apply(event)
-        if self.journal.records_since_snapshot >= SNAPSHOT_EVERY_RECORDS:
-            self.snapshot()
+        if self.journal.records_since_snapshot >= self._snapshot_after_records:
+            self._try_snapshot()
 
     def snapshot(self) -> None:
         self.journal.snapshot(_encoder.encode([*self.users.to_events(), *self.catalog.to_events()]))
 
+    def _try_snapshot(self) -> None:
+        """Nothing is lost without one: the journal holds everything, and is only longer to read."""
+        self._snapshot_after_records = SNAPSHOT_EVERY_RECORDS
+        try:
+            self.snapshot()
+        except OSError as error:
+            self._snapshot_after_records += self.journal.records_since_snapshot
+            self._report(f"{self.journal.directory}: no snapshot of the metadata could be written: {error}")
+
     def close(self) -> None:
         if self.journal.records_since_snapshot:
-            self.snapshot()
+            self._try_snapshot()
         self.journal.close()
 
     def _apply(self, event: ev.AnyEvent) -> None:

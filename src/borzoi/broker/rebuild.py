@@ -16,6 +16,7 @@ from borzoi.broker import events as ev
 from borzoi.broker.catalog import Catalog
 from borzoi.broker.metadata import Metadata, MetadataError
 from borzoi.log.directory import DataDirectory
+from borzoi.log.offsets import group_ids
 
 
 class Logger(Protocol):
@@ -25,8 +26,12 @@ class Logger(Protocol):
 def rebuild_catalog(metadata: Metadata, directory: DataDirectory, logger: Logger, now_us: int) -> None:
     """Give every partition directory on disk a place in the catalog."""
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    next_group_ids: dict[tuple[int, int], int] = defaultdict(int)
     for place in directory.found():
-        found[place.stream_id, place.topic_id].append(place.partition_id)
+        key = place.stream_id, place.topic_id
+        found[key].append(place.partition_id)
+        # Offsets of groups that are forgotten must not become those of new ones.
+        next_group_ids[key] = max([next_group_ids[key], *(number + 1 for number in group_ids(place.path))])
     for (stream_id, topic_id), partitions in found.items():
         stream = metadata.catalog.find_stream(stream_id)
         if stream is None:
@@ -46,6 +51,7 @@ def rebuild_catalog(metadata: Metadata, directory: DataDirectory, logger: Logger
                     partitions=[now_us] * count,
                     options={},
                     at_us=now_us,
+                    next_group_id=next_group_ids[stream_id, topic_id],
                 )
             )
             logger.warning("topic recreated from its directory", stream=stream.name, topic=name)

@@ -62,6 +62,14 @@ class Clients:
     def find(self, client_id: int) -> Client | None:
         return self._clients.get(client_id)
 
+    def with_id(self, client_id: int) -> list[Session]:
+        """Sessions of clients that call themselves so; one at most, unless a client came back."""
+        return [
+            client.session
+            for client in self._clients.values()
+            if client.session is not None and client.session.client_id == client_id
+        ]
+
     def of_user(self, user_id: int) -> list[Session]:
         return [
             client.session

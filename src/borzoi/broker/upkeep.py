@@ -6,7 +6,7 @@ server's business.
 
 from borzoi.broker import events as ev
 from borzoi.broker.broker import Broker
-from borzoi.broker.catalog import Topic
+from borzoi.broker.catalog import Partition, Topic
 from borzoi.broker.groups import ChangeReason
 from borzoi.log.retention import expired, oversized
 
@@ -25,7 +25,7 @@ def _clean_topic(broker: Broker, topic: Topic, now_us: int) -> int:
     for partition in topic.partitions:
         due = expired(partition.log, options.message_expiry_us, now_us)
         if due.seal_active:
-            partition.log.seal(now_us)
+            _seal(broker, partition, now_us)
         dropped += partition.log.drop_oldest(due.segments)
     if broker.settings.delete_oldest_segments:
         logs = [partition.log for partition in topic.partitions]
@@ -37,6 +37,15 @@ def _clean_topic(broker: Broker, topic: Topic, now_us: int) -> int:
             "segments deleted", stream=topic.stream.name, topic=topic.name, segments=len(dropped)
         )
     return len(dropped)
+
+
+def _seal(broker: Broker, partition: Partition, now_us: int) -> None:
+    """Needs a new file. On a full disk there is none, and deleting what is sealed matters all the more."""
+    try:
+        partition.log.seal(now_us)
+    except OSError as error:
+        path = str(partition.log.directory)
+        broker.logger.error("expired segment not sealed", path=path, reason=str(error))
 
 
 def clean_tokens(broker: Broker, now_us: int) -> int:

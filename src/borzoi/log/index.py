@@ -9,10 +9,14 @@ The `.index` file holds 32-byte entries, one per run of the log:
      20    4  length of the run in bytes
      24    8  XXH3-64 of those bytes
 
-A run is one batch of at least RUN_BYTES, or as many smaller ones as it takes to reach that. The
-last entry is rewritten in place while its run grows, and always before an append is acknowledged,
-so after a crash of the process the entries cover every acknowledged byte; 32 divides the page size,
-so an entry is never half written. Runs lie back to back: an entry's run ends where the next begins.
+A run is one batch of at least RUN_BYTES, or as many smaller ones as it takes to reach that. Runs lie
+back to back: an entry's run ends where the next begins. The last entry is rewritten in place while its
+run grows; 32 divides the page size, so an entry is never half written.
+
+After a crash recovery must be able to vouch for every acknowledged byte. An entry does that, so it is
+written before the append is acknowledged. Batches whose messages' own checksums were verified vouch for
+themselves; for them the entry may lag behind until its run is full or the index is flushed, which saves
+most of the writes that single-message sends would cost.
 
 Timestamps never decrease within a partition, so one file serves both look-ups.
 
@@ -126,6 +130,7 @@ class SegmentIndex:
 
     __slots__ = (
         "_entries",
+        "_is_lagging",
         "_run_hash",
         "_run_length",
         "_run_offset",
@@ -144,6 +149,7 @@ class SegmentIndex:
         self._run_state: xxh3_64 | None = None
         self._run_offset = self._run_timestamp_us = self._run_position = self._run_length = 0
         self._run_hash = 0
+        self._is_lagging = False  # the last entry on disk does not cover all of the last run
 
     @property
     def entries(self) -> Entries:
@@ -163,11 +169,19 @@ class SegmentIndex:
         data = pack_entries(entries)
         self.path.write_bytes(data)
         self.end_run()
+        self._is_lagging = False
         self.count = len(entries)
         self._entries = Entries(data)
 
     def add(
-        self, fd: int, batch: memoryview, base_offset: int, base_timestamp_us: int, position: int
+        self,
+        fd: int,
+        batch: memoryview,
+        base_offset: int,
+        base_timestamp_us: int,
+        position: int,
+        *,
+        may_lag: bool = False,
     ) -> None:
         """Cover a batch that was just written at `position`. If this raises, nothing has changed."""
         state = self._run_state
@@ -184,25 +198,40 @@ class SegmentIndex:
             if length < RUN_BYTES:
                 state = xxh3_64(batch)
                 digest = state.intdigest()
-                self._run_offset, self._run_timestamp_us = base_offset, base_timestamp_us
-                self._run_position = position
             else:
                 digest = xxh3_64_intdigest(batch)
-        try:
-            write_all(
-                fd, ENTRY.pack(base_offset, base_timestamp_us, position, length, digest), slot * ENTRY_BYTES
-            )
-        except OSError:
-            self._undo_write(fd)
-            raise
-        self.count = slot + 1
-        if length < RUN_BYTES:
-            self._run_state = state
-            self._run_length, self._run_hash = length, digest
+        is_full = length >= RUN_BYTES
+        if is_full or not may_lag:
+            entry = ENTRY.pack(base_offset, base_timestamp_us, position, length, digest)
+            try:
+                write_all(fd, entry, slot * ENTRY_BYTES)
+            except OSError:
+                self._undo_write(fd)
+                raise
+            self._is_lagging = False
         else:
-            self._run_state = None
+            self._is_lagging = True
+        self.count = slot + 1
+        self._run_state = None if is_full else state
+        self._run_offset, self._run_timestamp_us, self._run_position = (
+            base_offset,
+            base_timestamp_us,
+            position,
+        )
+        self._run_length, self._run_hash = length, digest
         if self._entries is not None:
             self._entries.put(slot, Entry(base_offset, base_timestamp_us, position, length, digest))
+
+    def flush(self, fd: int) -> None:
+        """Write the last entry if it lags behind. May raise OSError."""
+        if self._is_lagging:
+            write_all(fd, ENTRY.pack(*self._last_run()), (self.count - 1) * ENTRY_BYTES)
+            self._is_lagging = False
+
+    def _last_run(self) -> Entry:
+        return Entry(
+            self._run_offset, self._run_timestamp_us, self._run_position, self._run_length, self._run_hash
+        )
 
     def end_run(self) -> None:
         """Let the next batch start a run of its own."""
@@ -215,23 +244,21 @@ class SegmentIndex:
         """
         with suppress(OSError):
             if self._run_state is not None:
-                entry = Entry(
-                    self._run_offset,
-                    self._run_timestamp_us,
-                    self._run_position,
-                    self._run_length,
-                    self._run_hash,
-                )
-                write_all(fd, ENTRY.pack(*entry), (self.count - 1) * ENTRY_BYTES)
+                write_all(fd, ENTRY.pack(*self._last_run()), (self.count - 1) * ENTRY_BYTES)
+                self._is_lagging = False
             os.ftruncate(fd, self.count * ENTRY_BYTES)
         self.end_run()
 
     def _load(self) -> Entries:
+        on_disk = self.count - self._is_lagging
         try:
             with self.path.open("rb") as file:
-                return Entries(file.read(self.count * ENTRY_BYTES))
+                entries = Entries(file.read(on_disk * ENTRY_BYTES))
         except FileNotFoundError:
             return Entries()
+        if self._is_lagging:
+            entries.put(len(entries), self._last_run())
+        return entries
 
 
 def pack_entries(entries: list[Entry]) -> bytes:

@@ -52,26 +52,47 @@ def group_key(group_id: int) -> OffsetKey:
     return OffsetKey(ConsumerKind.GROUP, 0, group_id)
 
 
+def group_ids(directory: Path) -> set[int]:
+    """Ids of the groups that stored an offset in a partition's directory."""
+    try:
+        data = (directory / FILE_NAME).read_bytes()
+    except FileNotFoundError:
+        return set()
+    slots = [_SLOT.unpack_from(data, at) for at in range(0, len(data) - _SLOT_BYTES + 1, _SLOT_BYTES)]
+    return {key for kind, _, key, _, _ in slots if kind == ConsumerKind.GROUP}
+
+
 class ConsumerOffsets:
     __slots__ = (
         "_directory_synced",
         "_fd",
         "_files",
         "_free",
+        "_next_offset",
         "_path",
         "_report",
         "_rewrite_needed",
         "_slots",
         "_slots_count",
         "_sync_failures",
+        "_synced_writes",
         "_values",
+        "_writes",
         "used",
     )
 
-    def __init__(self, directory: Path, files: OpenFiles, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        files: OpenFiles,
+        report: Callable[[str], None],
+        next_offset: int | None = None,
+    ) -> None:
+        """`next_offset` is where the log ends; offsets past it are from before a tail was lost."""
         self._path = directory / FILE_NAME
         self._files = files
         self._report = report
+        self._next_offset = next_offset
         self._fd = -1
         self._slots: dict[OffsetKey, int] | None = None  # None until first needed
         self._values: dict[OffsetKey, int] = {}
@@ -80,7 +101,13 @@ class ConsumerOffsets:
         self._directory_synced = False
         self._rewrite_needed = False
         self._sync_failures = 0
+        self._writes = self._synced_writes = 0
         self.used = False
+
+    @property
+    def is_dirty(self) -> bool:
+        """Something was stored that is not known to be on the device."""
+        return self._writes != self._synced_writes
 
     def get(self, key: OffsetKey) -> int | None:
         if self._slots is None:
@@ -134,7 +161,7 @@ class ConsumerOffsets:
         if self._rewrite_needed:
             rewrite(self._opened(), 0, self._slots_count * _SLOT_BYTES)
             self._rewrite_needed = False
-        failures = self._sync_failures
+        failures, writes = self._sync_failures, self._writes
 
         def finish(error: OSError | None) -> OSError | None:
             if error is not None:
@@ -143,6 +170,7 @@ class ConsumerOffsets:
                 error = OSError(errno.EIO, "an earlier sync of this file failed", str(self._path))
             if error is None:
                 self._directory_synced = True
+                self._synced_writes = writes
             else:
                 self._rewrite_needed = True
             return error
@@ -154,6 +182,11 @@ class ConsumerOffsets:
             directory=None if self._directory_synced else self._path.parent,
             paths=(self._path,),
         )
+
+    def sync(self) -> None:
+        """Make every offset stored so far durable, now. May raise OSError."""
+        os.fsync(self._opened())
+        self._synced_writes = self._writes
 
     def close_files(self) -> None:
         if self._fd >= 0:
@@ -173,6 +206,7 @@ class ConsumerOffsets:
 
     def _write(self, slot: int, data: bytes) -> None:
         write_all(self._opened(), data, slot * _SLOT_BYTES)
+        self._writes += 1
 
     def _load(self) -> dict[OffsetKey, int]:
         slots: dict[OffsetKey, int] = {}
@@ -191,4 +225,17 @@ class ConsumerOffsets:
             if kind or key or offset or digest:
                 self._report(f"{self._path}: slot {slot} is damaged, its consumer starts over")
             self._free.append(slot)
+        if self._next_offset is not None:
+            self._take_back(self._next_offset)
         return slots
+
+    def _take_back(self, next_offset: int) -> None:
+        """Bring offsets past the end of the log back to it, or what is appended next would be skipped."""
+        for key, offset in list(self._values.items()):
+            if offset < next_offset:
+                continue
+            self._report(f"{self._path}: offset {offset} lies past the end of the log, taken back to it")
+            if next_offset:
+                self.store(key, next_offset - 1)
+            else:
+                self.delete(key)

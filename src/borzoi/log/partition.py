@@ -104,8 +104,11 @@ class PartitionLog:
     def segments_count(self) -> int:
         return max(1, len(self.segments))
 
-    def append(self, batch: memoryview, layout: Layout, now_us: int) -> int:
-        """Store a proven batch and return its base offset. If this raises, the log is as before."""
+    def append(self, batch: memoryview, layout: Layout, now_us: int, *, is_verified: bool = False) -> int:
+        """Store a proven batch and return its base offset. If this raises, the log is as before.
+
+        `is_verified` says that the messages' own checksums were found right, too.
+        """
         segments = self.segments
         if not segments or self._must_roll(segments[-1], now_us):
             self.roll(now_us)
@@ -113,7 +116,7 @@ class PartitionLog:
         base_timestamp_us = max(self.last_timestamp_us, now_us)
         base_offset = self.next_offset
         stamp(batch, layout, self.partition_id, base_offset, base_timestamp_us)
-        segment.append(batch, base_offset, base_timestamp_us)
+        segment.append(batch, base_offset, base_timestamp_us, is_verified=is_verified)
         count, length, _, _ = layout
         self.next_offset = base_offset + count
         self.last_timestamp_us = base_timestamp_us
@@ -226,6 +229,8 @@ class PartitionLog:
     def _sync_job(self, segment: Segment, *, indexes: bool) -> SyncJob:
         if segment.rewrite_needed:
             segment.rewrite_unsynced()
+        if indexes:
+            segment.flush_index()
         size_bytes, messages, total_bytes = segment.size_bytes, self.appended_messages, self.appended_bytes
         failures = segment.sync_failures
 

@@ -115,15 +115,23 @@ class Segment:
             raise
         return segment
 
-    def append(self, batch: memoryview, base_offset: int, base_timestamp_us: int) -> None:
-        """Write a stamped batch and its index entry. If this raises, the segment is as before."""
+    def append(
+        self, batch: memoryview, base_offset: int, base_timestamp_us: int, *, is_verified: bool = False
+    ) -> None:
+        """Write a stamped batch and cover it by the index. If this raises, the segment is as before.
+
+        `is_verified` says that the messages' own checksums were found right; see `borzoi.log.index`.
+        """
         if self._log_fd < 0:
             self._open()
         self.used = True
         position = self.size_bytes
         try:
-            write_all(self._log_fd, batch, position)
-            self.index.add(self._index_fd, batch, base_offset, base_timestamp_us, position)
+            if os.pwrite(self._log_fd, batch, position) != len(batch):
+                write_all(self._log_fd, batch, position)  # from the start: the rest tells why, or works
+            self.index.add(
+                self._index_fd, batch, base_offset, base_timestamp_us, position, may_lag=is_verified
+            )
         except OSError:
             with suppress(OSError):
                 os.ftruncate(self._log_fd, position)
@@ -195,6 +203,11 @@ class Segment:
             self._open()
         return [os.dup(fd) for fd in ((self._log_fd, self._index_fd) if index else (self._log_fd,))]
 
+    def flush_index(self) -> None:
+        """Let the index on disk cover everything written. May raise OSError."""
+        if self._log_fd >= 0:  # closing flushed it otherwise
+            self.index.flush(self._index_fd)
+
     def rewrite_unsynced(self) -> None:
         """Dirty the unsynced bytes again after a failed fsync, which may have dropped them as clean."""
         if self._log_fd < 0:
@@ -204,12 +217,16 @@ class Segment:
 
     def trim(self) -> None:
         """Leave nothing past the written bytes, neither preallocated space nor a failed append's rest."""
-        self.index.end_run()
         if self._log_fd < 0:
             self._open()
+        self.index.flush(self._index_fd)
+        self.index.end_run()
         os.ftruncate(self._log_fd, self.size_bytes)
 
     def close_files(self) -> None:
+        if self._index_fd >= 0:
+            with suppress(OSError):  # what is missing is made anew when the index is next needed
+                self.index.flush(self._index_fd)
         for fd in (self._log_fd, self._index_fd):
             if fd >= 0:
                 os.close(fd)

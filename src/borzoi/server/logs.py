@@ -19,7 +19,7 @@ _LEVELS = {
     "none": logging.CRITICAL + 1,
 }
 _NAME = "borzoi"
-_QUOTED = frozenset(' "=\n\t')
+_QUOTED = frozenset(' "=\\')
 
 
 class EventLogger:
@@ -65,10 +65,15 @@ class LineFormatter(logging.Formatter):
 
 
 def _text(value: Any) -> str:
+    """A field's value on one line. Names are chosen by clients and may hold anything, also control codes."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    if text and not _QUOTED.intersection(text):
+    if text and text.isprintable() and not _QUOTED.intersection(text):
         return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    if not escaped.isprintable():
+        escaped = "".join(
+            each if each.isprintable() else each.encode("unicode_escape").decode() for each in escaped
+        )
     return f'"{escaped}"'
 
 

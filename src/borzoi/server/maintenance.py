@@ -56,9 +56,16 @@ def chores(config: Config, broker: Broker, worker: Worker, listener: TcpListener
 
 def save(broker: Broker, worker: Worker) -> None:
     """Bring to the device what was written since the last time, without anybody waiting for it."""
-    dirty = [partition.log for partition in broker.catalog.partitions() if partition.log.dirty]
-    for log in dirty:
-        worker.syncer.submit(log.sync_jobs(indexes=True), lambda _error: None)
+
+    def done(error: OSError | None) -> None:
+        if error is not None:
+            broker.logger.error("message saver could not sync", reason=str(error))
+
+    for partition in broker.catalog.partitions():
+        if partition.log.dirty:
+            worker.syncer.submit(partition.log.sync_jobs(indexes=True), done)
+        if partition.offsets.is_dirty:
+            worker.syncer.submit([partition.offsets.sync_job()], done)
 
 
 async def run(chore: Chore, broker: Broker) -> None:

@@ -45,13 +45,15 @@ from borzoi.server.conversation import Answer, Waiting
 from borzoi.wire.commands import COMMAND_BY_CODE, Code
 from borzoi.wire.vsr import codec
 from borzoi.wire.vsr.frames import (
+    COMMAND_REQUEST,
     HEADER_BYTES,
+    REQUEST,
+    SIZE_AND_COMMAND,
     EvictionReason,
     RequestHeader,
     frame_size,
     pack_eviction,
     pack_reply,
-    unpack_request,
 )
 from borzoi.wire.vsr.login import (
     PROTOCOL_VERSION,
@@ -116,10 +118,14 @@ class VsrConversation:
         return self._session is not None
 
     def frame_size(self, data: bytearray, position: int) -> int:
-        return frame_size(data, position, self._frame_bytes_allowed)
+        size: int
+        size, command = SIZE_AND_COMMAND.unpack_from(data, position)
+        if command == COMMAND_REQUEST and HEADER_BYTES <= size <= self._frame_bytes_allowed:
+            return size
+        return frame_size(data, position, self._frame_bytes_allowed)  # to say what is wrong
 
     def receive(self, data: memoryview, position: int, end: int, now_us: int) -> Answer | Waiting:
-        header = unpack_request(data, position)
+        header = RequestHeader(*REQUEST.unpack_from(data, position))
         self._client.last_seen_us = now_us
         body = data[position + HEADER_BYTES : end]
         try:

@@ -50,6 +50,7 @@ def delete_group(context: Context, request: DeleteConsumerGroup) -> None:
     topic = group.topic
     context.broker.record(ev.GroupDeleted(stream_id=topic.stream.id, topic_id=topic.id, group_id=group.id))
     context.broker.forget_group(group)
+    context.broker.drop_group_offsets(group)
 
 
 def join_group(context: Context, request: JoinConsumerGroup) -> None:

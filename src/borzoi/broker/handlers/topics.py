@@ -54,25 +54,32 @@ def create_topic(context: Context, request: CreateTopic) -> TopicDetails:
     if request.partitions_count > PARTITIONS_PER_REQUEST_MAX:
         raise TooManyPartitions(f"{request.partitions_count}, at most {PARTITIONS_PER_REQUEST_MAX} at once")
     options = canonical_options(request.options)
-    check_topic(effective_options(options, broker.settings), request.partitions_count)
+    effective = effective_options(options, broker.settings)
+    check_topic(effective, request.partitions_count)
     if request.name in stream.topic_ids:
         raise TopicNameAlreadyExists(request.name)
     if len(stream.topics) >= TOPICS_PER_STREAM_MAX:
         raise TooManyTopics(f"stream {stream.name} has {TOPICS_PER_STREAM_MAX}")
     topic_id = stream.free_topic_id()
-    broker.make_directories(stream.id, topic_id, range(request.partitions_count))
-    broker.record(
-        ev.TopicCreated(
-            stream_id=stream.id,
-            topic_id=topic_id,
-            name=request.name,
-            partitions=[context.now_us] * request.partitions_count,
-            options=options,
-            at_us=context.now_us,
+    partitions = range(request.partitions_count)
+    logs = broker.make_logs(stream.id, topic_id, partitions, effective)
+    try:
+        broker.record(
+            ev.TopicCreated(
+                stream_id=stream.id,
+                topic_id=topic_id,
+                name=request.name,
+                partitions=[context.now_us] * request.partitions_count,
+                options=options,
+                at_us=context.now_us,
+            )
         )
-    )
+    except OSError:
+        broker.unmake_logs(stream.id, topic_id, partitions)
+        raise
     topic = stream.topics[topic_id]
-    broker.attach(topic, topic.partitions)
+    for partition, log in zip(topic.partitions, logs, strict=True):
+        broker.attach_log(partition, log)
     return topic_details(broker, topic)
 
 
@@ -114,18 +121,24 @@ def create_partitions(context: Context, request: CreatePartitions) -> None:
     first = len(topic.partitions)
     if first + request.partitions_count > PARTITIONS_PER_TOPIC_MAX:
         raise TooManyPartitions(f"topic {topic.name} may have {PARTITIONS_PER_TOPIC_MAX}")
-    check_topic(broker.options_of(topic), first + request.partitions_count)
+    options = broker.options_of(topic)
+    check_topic(options, first + request.partitions_count)
     added = range(first, first + request.partitions_count)
-    broker.make_directories(topic.stream.id, topic.id, added)
-    broker.record(
-        ev.PartitionsAdded(
-            stream_id=topic.stream.id,
-            topic_id=topic.id,
-            count=request.partitions_count,
-            at_us=context.now_us,
+    logs = broker.make_logs(topic.stream.id, topic.id, added, options)
+    try:
+        broker.record(
+            ev.PartitionsAdded(
+                stream_id=topic.stream.id,
+                topic_id=topic.id,
+                count=request.partitions_count,
+                at_us=context.now_us,
+            )
         )
-    )
-    broker.attach(topic, topic.partitions[first:])
+    except OSError:
+        broker.unmake_logs(topic.stream.id, topic.id, added)
+        raise
+    for partition, log in zip(topic.partitions[first:], logs, strict=True):
+        broker.attach_log(partition, log)
     broker.resize_groups(topic, context.now_us)
 
 

@@ -2,8 +2,9 @@
 
 Small buffers are always given; they are bounded by the number of connections. A large request reserves
 what it needs before it is read. If that is not free, its connection stops reading and is told when its
-turn has come, in the order of asking. A single request larger than the whole budget is let through when
-nothing else is reserved, so a low limit slows clients down but never stops them.
+turn has come, in the order of asking. When everybody who holds memory waits for more, nobody could ever
+release any; then the first in the queue is let through whatever it needs, so a low limit slows clients
+down but never stops them.
 """
 
 from collections import OrderedDict
@@ -26,11 +27,9 @@ class BufferBudget:
 
     def reserve(self, receiver: Receiver, size: int) -> bool:
         """True if granted; otherwise `budget_granted` is called later."""
-        if self._queue or not self._fits(size):
-            self._queue[receiver] = size
-            return False
-        self._grant(receiver, size)
-        return True
+        self._queue[receiver] = size
+        self._serve(asking=receiver)
+        return receiver not in self._queue
 
     def release(self, receiver: Receiver, size: int) -> None:
         """The receiver is back to a small buffer."""
@@ -44,17 +43,16 @@ class BufferBudget:
         self.release(receiver, size)
 
     def _fits(self, size: int) -> bool:
-        return self.used_bytes + size <= self.limit_bytes or not self._reserved
+        return self.used_bytes + size <= self.limit_bytes or self._reserved <= self._queue.keys()
 
-    def _grant(self, receiver: Receiver, size: int) -> None:
-        self._reserved.add(receiver)
-        self.used_bytes += size
-
-    def _serve(self) -> None:
+    def _serve(self, asking: Receiver | None = None) -> None:
+        """Grant what can be granted; who is just asking learns it from the answer."""
         while self._queue:
             receiver, size = next(iter(self._queue.items()))
             if not self._fits(size):
                 return
             del self._queue[receiver]
-            self._grant(receiver, size)
-            receiver.budget_granted()
+            self._reserved.add(receiver)
+            self.used_bytes += size
+            if receiver is not asking:
+                receiver.budget_granted()

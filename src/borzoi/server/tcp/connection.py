@@ -161,7 +161,9 @@ class Connection(asyncio.BufferedProtocol):
         answers: list[BytesLike] = []
         now_us = _now_us()
         try:
-            while self._start != self._end and not self._is_blocked():
+            while self._start != self._end and not (
+                self._is_waiting or self._is_writing_paused or self._is_closing
+            ):
                 conversation = self._conversation or self._recognise()
                 if conversation is None or not self._is_frame_complete(conversation):
                     break
@@ -181,9 +183,6 @@ class Connection(asyncio.BufferedProtocol):
             self._write(answers)
         if self._start != self._end or self._is_reading_paused or not self._has_full_buffer:
             self._adjust_reading()
-
-    def _is_blocked(self) -> bool:
-        return self._is_waiting or self._is_writing_paused or self._is_closing
 
     def _recognise(self) -> Conversation | None:
         """Choose the generation by the first bytes, once they are there."""

@@ -8,9 +8,15 @@ import datetime as dt
 import ipaddress
 import ssl
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cryptography.x509 import KeyUsage
 
 _VALID_DAYS = 825
 _RENEW_DAYS = 30
+_CA_NAME = "ca.pem"
 
 
 class TlsError(Exception):
@@ -30,20 +36,32 @@ def server_context(cert_file: Path, key_file: Path) -> ssl.SSLContext:
 def self_signed(directory: Path, host: str) -> tuple[Path, Path]:
     """Certificate and key for `host` and the loopback names, made if missing or about to expire."""
     certificate, key = directory / "server.pem", directory / "server.key"
-    if not (certificate.exists() and key.exists() and _is_fresh(certificate, host)):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _make(directory, certificate, key, host)
+    try:
+        if not _are_usable(directory, certificate, key, host):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(directory, certificate, key, host)
+    except OSError as error:
+        raise TlsError(f"cannot make a certificate in {directory}: {error}") from error
     return certificate, key
+
+
+def _are_usable(directory: Path, certificate: Path, key: Path, host: str) -> bool:
+    """A stop in the middle of making them may have left a pair that does not fit."""
+    if not all(path.exists() for path in (directory / _CA_NAME, certificate, key)):
+        return False
+    try:
+        server_context(certificate, key)
+    except TlsError:
+        return False
+    return _is_fresh(certificate, host)
 
 
 def _names(host: str) -> tuple[set[str], set[str]]:
     names, addresses = {"localhost"}, {"127.0.0.1", "::1"}
     try:
-        ipaddress.ip_address(host)
+        addresses.add(str(ipaddress.ip_address(host)))
     except ValueError:
         names.add(host)
-    else:
-        addresses.add(host)
     return names, addresses
 
 
@@ -52,13 +70,16 @@ def _is_fresh(certificate: Path, host: str) -> bool:
 
     try:
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
-    except ValueError:
+        sans = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
         return False
-    sans = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    known = set(sans.get_values_for_type(x509.DNSName))
-    known |= {str(address) for address in sans.get_values_for_type(x509.IPAddress)}
+    names, addresses = _names(host)
     left = found.not_valid_after_utc - dt.datetime.now(dt.UTC)
-    return host in known and left > dt.timedelta(days=_RENEW_DAYS)
+    return (
+        names <= set(sans.get_values_for_type(x509.DNSName))
+        and addresses <= {str(address) for address in sans.get_values_for_type(x509.IPAddress)}
+        and left > dt.timedelta(days=_RENEW_DAYS)
+    )
 
 
 def _make(directory: Path, certificate: Path, key: Path, host: str) -> None:
@@ -89,6 +110,8 @@ def _make(directory: Path, certificate: Path, key: Path, host: str) -> None:
     ca = (
         builder("borzoi local CA", "borzoi local CA", ca_key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(x509, signs=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
     alternatives = [
@@ -98,6 +121,12 @@ def _make(directory: Path, certificate: Path, key: Path, host: str) -> None:
     leaf = (
         builder("borzoi", "borzoi local CA", leaf_key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(x509, signs=False), critical=True)
+        .add_extension(
+            # Strict verifiers, Python 3.13's among them, ask for it.
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()),
+            critical=False,
+        )
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(ca_key, hashes.SHA256())
@@ -105,4 +134,20 @@ def _make(directory: Path, certificate: Path, key: Path, host: str) -> None:
     key.touch(mode=0o600)
     key.write_bytes(leaf_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     certificate.write_bytes(leaf.public_bytes(Encoding.PEM))
-    (directory / "ca.pem").write_bytes(ca.public_bytes(Encoding.PEM))
+    (directory / _CA_NAME).write_bytes(ca.public_bytes(Encoding.PEM))
+
+
+def _usage(x509: ModuleType, *, signs: bool) -> "KeyUsage":
+    """What a key is for: signing certificates, or identifying a server."""
+    usage: KeyUsage = x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    return usage

@@ -35,8 +35,10 @@ COMMAND_REQUEST = 5
 COMMAND_REPLY = 8
 COMMAND_EVICTION = 13
 
-_SIZE = struct.Struct("<48xI8xB")
-_REQUEST = struct.Struct("<48xI8xB67x16s16sQQB7xQ4xI56x")
+# Size and command of a request, for whoever cuts a stream into frames.
+SIZE_AND_COMMAND = struct.Struct("<48xI8xB")
+# The fields of a RequestHeader.
+REQUEST = struct.Struct("<48xI8xB67x16s16sQQB7xQ4xI56x")
 _REPLY = struct.Struct("<48xI8xB67x16s16x16sQQQQB7xI36x")
 _EVICTION = struct.Struct("<48xI8xB67x16sII103xB")
 
@@ -89,7 +91,7 @@ def frame_size(data: BytesLike, position: int, size_max: int) -> int:
 
     Like the `unpack` functions it wants the whole header at hand: receiving 256 bytes is the caller's part.
     """
-    size, command = _SIZE.unpack_from(data, position)
+    size, command = SIZE_AND_COMMAND.unpack_from(data, position)
     if command != COMMAND_REQUEST:
         raise RemoteProtocolError(f"frame command is {command}, not {COMMAND_REQUEST} (request)")
     if size < HEADER_BYTES:
@@ -100,7 +102,7 @@ def frame_size(data: BytesLike, position: int, size_max: int) -> int:
 
 
 def unpack_request(data: BytesLike, position: int = 0) -> RequestHeader:
-    return RequestHeader._make(_REQUEST.unpack_from(data, position))
+    return RequestHeader._make(REQUEST.unpack_from(data, position))
 
 
 def pack_request(
@@ -113,7 +115,7 @@ def pack_request(
     code: int = 0,
     request_checksum: bytes = bytes(16),
 ) -> bytes:
-    return _REQUEST.pack(
+    return REQUEST.pack(
         HEADER_BYTES + body_bytes,
         COMMAND_REQUEST,
         client,
@@ -126,7 +128,9 @@ def pack_request(
     )
 
 
-def pack_reply(header: RequestHeader, body_bytes: int, commit: int, status: int = 0) -> bytes:
+def pack_reply(
+    header: RequestHeader, body_bytes: int, commit: int, status: int = 0
+) -> bytes:
     """The header of the answer to `header`; it echoes what other SDKs may check."""
     _, _, client, checksum, timestamp_us, request, operation, session, _ = header
     return _REPLY.pack(
