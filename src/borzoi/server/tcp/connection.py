@@ -149,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
     def budget_granted(self) -> None:
         """Memory for the frame at hand has become free, and is reserved for it."""
         self._is_waiting = False
-        self._resize(self._frame_bytes, is_reserved=True)
+        self._resize(_buffer_bytes_for(self._frame_bytes), is_reserved=True)
         self._resume_reading()
 
     @property
@@ -248,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
         self._start, self._end = 0, size
 
     def _grow(self, size: int) -> None:
-        wanted = max(size, BUFFER_BYTES if self._is_authenticated else 0)
+        wanted = _buffer_bytes_for(size)
         if self._host.budget.reserve(self, wanted - len(self._buffer)):
             self._resize(wanted, is_reserved=True)
         else:
@@ -288,6 +288,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_reading_paused and self._transport is not None and not self._transport.is_closing():
             self._is_reading_paused = False
             self._transport.resume_reading()
+
+
+def _buffer_bytes_for(frame_bytes: int) -> int:
+    """Room past the end of a middling frame: a read that fills its buffer makes the loop try once more."""
+    return _BOUNDED_READ_BYTES if BUFFER_BYTES <= frame_bytes < _BOUNDED_READ_BYTES else frame_bytes
 
 
 def _now_us() -> int:

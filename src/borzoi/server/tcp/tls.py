@@ -8,7 +8,6 @@ import datetime as dt
 import ipaddress
 import ssl
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def _make(directory: Path, certificate: Path, key: Path, host: str) -> None:
     ca = (
         builder("borzoi local CA", "borzoi local CA", ca_key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(x509, signs=True), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
@@ -121,7 +120,7 @@ def _make(directory: Path, certificate: Path, key: Path, host: str) -> None:
     leaf = (
         builder("borzoi", "borzoi local CA", leaf_key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(x509, signs=False), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
         .add_extension(
             # Strict verifiers, Python 3.13's among them, ask for it.
             x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()),
@@ -137,9 +136,11 @@ def _make(directory: Path, certificate: Path, key: Path, host: str) -> None:
     (directory / _CA_NAME).write_bytes(ca.public_bytes(Encoding.PEM))
 
 
-def _usage(x509: ModuleType, *, signs: bool) -> "KeyUsage":
+def _usage(*, signs: bool) -> "KeyUsage":
     """What a key is for: signing certificates, or identifying a server."""
-    usage: KeyUsage = x509.KeyUsage(
+    from cryptography.x509 import KeyUsage  # noqa: PLC0415 - only servers with TLS pay for it
+
+    return KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,
         crl_sign=signs,
@@ -150,4 +151,3 @@ def _usage(x509: ModuleType, *, signs: bool) -> "KeyUsage":
         encipher_only=False,
         decipher_only=False,
     )
-    return usage
