@@ -21,8 +21,6 @@ Create answers UserDetails, get UserDetails or an empty body, the lists UserInfo
 the body, create token RawToken, the others nothing. Logins are in `vsr.login`.
 """
 
-from borzoi.model.errors import RemoteProtocolError
-from borzoi.model.permissions import Permissions
 from borzoi.model.replies import RawToken, TokenInfo, UserDetails, UserInfo
 from borzoi.model.requests import (
     ChangePassword,
@@ -39,34 +37,13 @@ from borzoi.model.requests import (
 )
 from borzoi.model.values import UserStatus
 from borzoi.wire.commands import Code
-from borzoi.wire.cursor import Cursor
-from borzoi.wire.fields import IDENTIFIER, NAME8, STR8, U32, U64, Codec, Enumerated
-from borzoi.wire.permissions import PERMISSIONS
+from borzoi.wire.fields import IDENTIFIER, NAME8, STR8, U32, U64, Enumerated
+from borzoi.wire.permissions import PERMISSIONS, PermissionsTail
 from borzoi.wire.records import NOTHING, Flagged, Layout, Many, OrNothing, Record, Sized
 from borzoi.wire.vsr.options import OPTIONS, OPTIONS32
 
 _STATUS = Enumerated(UserStatus)
 _PERMISSIONS = Flagged(Sized(PERMISSIONS))
-
-
-class PermissionsTail(Codec[Permissions | None]):
-    """The end of UserDetails: absent permissions are four zero bytes, not one."""
-
-    least_bytes = 4
-    _ABSENT = bytes(4)
-
-    def read(self, cursor: Cursor) -> Permissions | None:
-        permissions = _PERMISSIONS.read(cursor)
-        if permissions is None and cursor.take(3) != self._ABSENT[1:]:
-            raise RemoteProtocolError("absent permissions are not four zero bytes")
-        return permissions
-
-    def write(self, out: bytearray, value: Permissions | None) -> None:
-        if value is None:
-            out += self._ABSENT
-        else:
-            _PERMISSIONS.write(out, value)
-
 
 USER_INFO = Record(UserInfo, id=U32, created_at_us=U64, status=_STATUS, username=NAME8, options=OPTIONS32)
 USER_DETAILS = Record(UserDetails, user=USER_INFO, permissions=PermissionsTail())
