@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from borzoi.broker.broker import Broker
 from borzoi.broker.sessions import Client
 from borzoi.model.errors import RemoteProtocolError
+from borzoi.model.limits import FRAME_BYTES_UNAUTHENTICATED
+from borzoi.server.classic import ClassicConversation
 from borzoi.server.conversation import Conversation
 from borzoi.server.vsr import VsrConversation
 from borzoi.wire.vsr.frames import PREAMBLE as VSR_PREAMBLE
@@ -20,7 +22,15 @@ class ServedGeneration:
     converse: Callable[[Broker, Client, int], Conversation]
 
 
-GENERATIONS = (ServedGeneration("vsr", lambda preamble: preamble == VSR_PREAMBLE, VsrConversation),)
+GENERATIONS = (
+    ServedGeneration("vsr", lambda preamble: preamble == VSR_PREAMBLE, VsrConversation),
+    # A classic frame starts with its length, which is never zero and, before a login, never large.
+    ServedGeneration(
+        "classic",
+        lambda preamble: 0 < int.from_bytes(preamble, "little") <= FRAME_BYTES_UNAUTHENTICATED,
+        ClassicConversation,
+    ),
+)
 
 
 def recognise(preamble: bytes, broker: Broker, client: Client, frame_bytes_max: int) -> Conversation:

@@ -12,11 +12,14 @@ before its first item is read.
 | Flagged | u8 flag, the value if it is 1 |
 | Nullable | a number, one value of which means none |
 | Sized | u32 length in bytes, the value |
+| Prefixed | a value that the model has no place for, the value |
+| Implied | no bytes: a field of the model that the layout does not carry |
 | OrNothing | the value, or the end of the body |
 | NOTHING | no bytes |
 """
 
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -25,6 +28,7 @@ from borzoi.wire.cursor import Cursor
 from borzoi.wire.fields import BOOL, U32, Codec
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -173,6 +177,41 @@ class Sized(Codec[T]):
         self._value.write(section, value)
         U32.write(out, len(section))
         out += section
+
+
+class Prefixed(Codec[T], Generic[P, T]):
+    """A value behind another that the model has no place for: read and dropped, always written alike."""
+
+    def __init__(self, prefix: Codec[P], written: P, value: Codec[T]) -> None:
+        self._prefix = prefix
+        self._written = written
+        self._value = value
+        self.least_bytes = prefix.least_bytes + value.least_bytes
+
+    def read(self, cursor: Cursor) -> T:
+        self._prefix.read(cursor)
+        return self._value.read(cursor)
+
+    def write(self, out: bytearray, value: T) -> None:
+        self._prefix.write(out, self._written)
+        self._value.write(out, value)
+
+
+class Implied(Codec[T]):
+    """A field of the model that the layout does not carry; one that matters can only have its usual value."""
+
+    least_bytes = 0
+
+    def __init__(self, make: Callable[[], T], *, may_be_lost: bool = False) -> None:
+        self._make = make
+        self._may_be_lost = may_be_lost
+
+    def read(self, cursor: Cursor) -> T:  # noqa: ARG002 - a codec's signature
+        return self._make()
+
+    def write(self, out: bytearray, value: T) -> None:  # noqa: ARG002 - a codec's signature
+        if not self._may_be_lost and value != self._make():
+            raise LocalProtocolError(f"this layout has no place for {value!r}")
 
 
 class OrNothing(Codec[T | None]):
