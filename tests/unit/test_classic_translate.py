@@ -41,6 +41,18 @@ SHAPES = {
     "various, with headers": lambda number: NewMessage(
         b"p" * (1 + number % 5), 7, encode_user_headers({f"k{i}": "v" for i in range(number % 4)}), ORIGIN_US
     ),
+    "various, as large as the first on average": lambda number: NewMessage(
+        b"x" * (20 + (number % 2 * 2 - 1 if number else 0)), number, b"", ORIGIN_US
+    ),
+    "various, none small": lambda number: NewMessage(
+        random.Random(number).randbytes(16 + number * 7 % 90), number, b"", ORIGIN_US
+    ),
+    "various, all large": lambda number: NewMessage(
+        random.Random(number).randbytes(700 + number * 77 % 900), number, b"", ORIGIN_US
+    ),
+    "various, one huge": lambda number: NewMessage(
+        random.Random(number).randbytes(50_000 if number == 1 else 40), number, b"", ORIGIN_US
+    ),
     "large": lambda number: NewMessage(bytes([number % 251]) * 3000, number, b"", ORIGIN_US),
 }
 SHAPE = pytest.mark.parametrize("shape", list(SHAPES))
@@ -239,7 +251,7 @@ def _cut_records(records):
 
 some_headers = st.dictionaries(
     st.text(min_size=1, max_size=5),
-    st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(min_size=1)),
+    st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(min_size=1, max_size=20)),
     max_size=3,
 ).map(encode_user_headers)
 some_messages = st.lists(
@@ -392,6 +404,7 @@ def broken(messages, dialect, number, at, value):
 def test_a_send_of_nothing_is_refused(dialect):
     assert refused(b"", 0, b"", dialect) == 4009
     assert refused(b"", None, None, dialect) == 4009
+    assert refused(b"", 40, None, dialect) == 4036
 
 
 @INDEXED
@@ -461,6 +474,12 @@ def test_headers_and_payload_at_the_limits_pass(count):
     if count == 1:
         message = NewMessage(bytes(PAYLOAD_BYTES_MAX), 1, b"", ORIGIN_US)
         assert len(translated(*sent([message], D), D)[0]) == 256 + 48 + PAYLOAD_BYTES_MAX
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_payload_that_is_there_but_too_big_is_refused(count):
+    messages = [NewMessage(b"x", 1)] * (count - 1) + [NewMessage(bytes(PAYLOAD_BYTES_MAX + 1), 1)]
+    assert refused(*sent(messages, D), D) == 4022
 
 
 @BROKEN

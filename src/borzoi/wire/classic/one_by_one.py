@@ -71,7 +71,7 @@ def read_messages(
     records: memoryview, count: int | None, index: memoryview | None, dialect: Dialect, now_us: int
 ) -> list[Message]:
     """The messages of a send request; raises RemoteProtocolError with the code of the broken rule."""
-    if count == 0 or not len(records):
+    if count == 0 or (count is None and not len(records)):
         raise RemoteProtocolError("a send of no messages", InvalidMessagesCount.code)
     ends = None if index is None else _index_ends(index, count)
     read = _read_old if dialect is Dialect.A else _read_record
@@ -99,15 +99,17 @@ def read_messages(
 
 
 def build_batch(messages: Sequence[Message], random_bytes: Callable[[int], bytes]) -> memoryview:
-    missing = sum([message.id == _NO_ID for message in messages])
+    missing = 0
+    length = HEADER_BYTES
+    origin_us, last_us = U64_MAX, 0
+    for message_id, message_us, payload, headers in messages:
+        missing += message_id == _NO_ID
+        length += FRAME_HEADER_BYTES + len(payload) + len(headers)
+        origin_us = min(origin_us, message_us)
+        last_us = max(last_us, message_us)
+    check_origin_span(last_us - origin_us)
     fresh = random_bytes(16 * missing) if missing else b""
     fresh_at = 0
-    origins_us = [message.origin_us for message in messages]
-    origin_us = min(origins_us)
-    check_origin_span(max(origins_us) - origin_us)
-    length = HEADER_BYTES + sum(
-        [FRAME_HEADER_BYTES + len(message.payload) + len(message.user_headers) for message in messages]
-    )
     batch = new_batch(length, len(messages), origin_us)
     position = HEADER_BYTES
     for delta, (given_id, message_us, payload, headers) in enumerate(messages):
@@ -144,25 +146,24 @@ def check_origin_span(span_us: int) -> None:
 
 def write_messages(
     batches: Sequence[StoredBatch],
-    bounds: Iterable[tuple[int, int]],
+    starts: Iterable[int],
     dialect: Dialect,
     out: memoryview,
     position: int,
 ) -> int:
-    """Write the frames between these bounds as records from `position` on; returns where they end."""
+    """Write the frames that start there as records from `position` on; returns where they end."""
     write = _write_old if dialect is Dialect.A else _write_record
-    each = iter(bounds)
+    each = iter(starts)
     for buffer, _, _, count, base_offset, base_us, origin_us in batches:
         for _ in range(count):
-            start, end = next(each)
+            start = next(each)
             message_id, delta, delta_us, headers, payload, _ = _FRAME.unpack_from(buffer, start)
             start += FRAME_HEADER_BYTES
-            block: BytesLike = buffer[start + payload : end]
+            middle = start + payload
+            block: BytesLike = buffer[middle : middle + headers]
             if headers and not dialect.has_typed_header_keys:
                 block = drop_key_kinds(block)
-            message = Message(
-                message_id, (origin_us + delta_us) & U64_MAX, buffer[start : start + payload], block
-            )
+            message = Message(message_id, (origin_us + delta_us) & U64_MAX, buffer[start:middle], block)
             position = write(out, position, dialect, (base_offset + delta) & U64_MAX, base_us, message)
     return position
 

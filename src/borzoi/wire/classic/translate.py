@@ -137,7 +137,7 @@ def _sent_tiles(
     """The records, if they are many, valid, and their bodies need no change. None: look at each of them."""
     form = _SENT[dialect]
     size_bytes = len(messages)
-    if size_bytes < form.itemsize:
+    if size_bytes < _VECTOR_MIN * form.itemsize:
         return None
     ends: NDArray[np.int64] | None = None
     if index is not None:
@@ -166,12 +166,12 @@ def _sent_tiles(
         return None
     sent = Tiles(messages, len(starts), 0, 0, starts)
     heads = sent.heads(form)
-    sizes = form.itemsize + heads["headers"].astype(np.int64) + heads["payload"]
-    if (starts[:-1] + sizes[:-1] != starts[1:]).any() or starts[-1] + sizes[-1] != size_bytes:
+    sent = sent.measured(heads)
+    if (starts[:-1] + sent.sizes[:-1] != starts[1:]).any() or sent.end != size_bytes:
         return None
     if count not in {None, len(starts)} or not _may_be_moved(heads, heads, dialect):
         return None
-    return sent._replace(sizes=sizes)
+    return sent
 
 
 def _lengths_at(dialect: Dialect) -> int:
@@ -282,7 +282,6 @@ def _write_group(batches: list[StoredBatch], dialect: Dialect, out: memoryview, 
     """Write the messages of batches that lie in one buffer; returns where they end."""
     buffer = batches[0].buffer
     starts: list[int] = []
-    ends: list[int] = []
     unpack = _TWO_LENGTHS.unpack_from
     for batch in batches:
         start, last = batch.start, batch.end - FRAME_HEADER_BYTES
@@ -292,14 +291,12 @@ def _write_group(batches: list[StoredBatch], dialect: Dialect, out: memoryview, 
             headers, payload = unpack(buffer, start + _LENGTHS_IN_FRAME)
             starts.append(start)
             start += FRAME_HEADER_BYTES + headers + payload
-            ends.append(start)
         if start != batch.end:
             raise RemoteProtocolError(f"the messages of a batch end at byte {start}, not {batch.end}")
     if len(starts) < _VECTOR_MIN:
-        return write_messages(batches, zip(starts, ends, strict=True), dialect, out, position)
-    places = np.array(starts, np.int64)
-    frames = Tiles(buffer, len(starts), 0, 0, places, np.array(ends, np.int64) - places)
-    return _write_tiles(frames, batches, dialect, out, position)
+        return write_messages(batches, starts, dialect, out, position)
+    frames = Tiles(buffer, len(starts), 0, 0, np.array(starts, np.int64))
+    return _write_tiles(frames.measured(frames.heads(_FRAME)), batches, dialect, out, position)
 
 
 def _write_tiles(
@@ -308,7 +305,7 @@ def _write_tiles(
     """Write the frames of these batches as records from `position` on; returns where they end."""
     heads = frames.heads(_FRAME)
     if not dialect.has_typed_header_keys and heads["headers"].any():
-        return write_messages(batches, frames.bounds(0), dialect, out, position)
+        return write_messages(batches, frames.begins(), dialect, out, position)
     base_offsets, base_us, origins_us = _spread(batches)
     records = np.zeros(frames.number, _POLLED[dialect])
     records["id_low"], records["id_high"] = heads["id_low"], heads["id_high"]
