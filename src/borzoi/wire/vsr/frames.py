@@ -128,9 +128,7 @@ def pack_request(
     )
 
 
-def pack_reply(
-    header: RequestHeader, body_bytes: int, commit: int, status: int = 0
-) -> bytes:
+def pack_reply(header: RequestHeader, body_bytes: int, commit: int, status: int = 0) -> bytes:
     """The header of the answer to `header`; it echoes what other SDKs may check."""
     _, _, client, checksum, timestamp_us, request, operation, session, _ = header
     return _REPLY.pack(
