@@ -20,6 +20,7 @@ from pathlib import Path
 from borzoi.log.files import OpenFiles, rewrite, write_all
 from borzoi.log.index import Entries, SegmentIndex
 from borzoi.log.scan import Repair, Report, Scan
+from borzoi.log.trust import TrustedRuns
 
 # A range this short that lies past the map is copied; mapping the file anew costs more.
 COPY_BYTES_MAX = 64 * 1024
@@ -38,6 +39,7 @@ class Segment:
         "_last_timestamp_us",
         "_log_fd",
         "_map",
+        "_trusted",
         "base_offset",
         "created_at_us",
         "directory_synced",
@@ -81,6 +83,7 @@ class Segment:
         self._log_fd = -1
         self._index_fd = -1
         self._map: memoryview | None = None
+        self._trusted = TrustedRuns()
         self._last_timestamp_us = last_timestamp_us
 
     @classmethod
@@ -175,9 +178,16 @@ class Segment:
             self.rebuild_index()
         return self.index.entries
 
+    def trusted_runs(self, now_us: int) -> set[int]:
+        """Slots of runs that need no hashing now; those found sound may be added. See `borzoi.log.trust`."""
+        if self._log_fd < 0:
+            self._open()
+        return self._trusted.at(os.fstat(self._log_fd).st_mtime_ns, now_us)
+
     def rebuild_index(self) -> None:
         """Make the index anew from the log; done when the two are found to disagree."""
         self.is_index_rebuilt = True
+        self._trusted = TrustedRuns()
         self.index.unload()
         if self._log_fd < 0:
             self._open()
@@ -232,6 +242,7 @@ class Segment:
                 os.close(fd)
         self._log_fd = self._index_fd = -1
         self._map = None
+        self._trusted = TrustedRuns()
         self.index.end_run()
         self.index.unload()
 
