@@ -187,6 +187,12 @@ class SegmentIndex:
         state = self._run_state
         length = len(batch)
         if state is not None:
+            if may_lag and self._entries is None and self._run_length + length < RUN_BYTES:
+                state.update(batch)
+                self._run_length += length
+                self._is_lagging = True
+                return
+            self._run_hash = state.intdigest()
             state.update(batch)
             digest = state.intdigest()
             slot = self.count - 1
@@ -229,25 +235,30 @@ class SegmentIndex:
             self._is_lagging = False
 
     def _last_run(self) -> Entry:
+        if self._run_state is not None:
+            self._run_hash = self._run_state.intdigest()
         return Entry(
             self._run_offset, self._run_timestamp_us, self._run_position, self._run_length, self._run_hash
         )
 
     def end_run(self) -> None:
         """Let the next batch start a run of its own."""
-        self._run_state = None
+        if self._run_state is not None:
+            self._run_hash = self._run_state.intdigest()
+            self._run_state = None
 
     def _undo_write(self, fd: int) -> None:
         """After a failed write: the entry as it was, and no new run to join, as its hash state moved on.
 
         Best effort. An entry left half written is found and mended when the index is next loaded.
         """
+        had_run = self._run_state is not None
+        self._run_state = None  # `_run_hash` is still that of before
         with suppress(OSError):
-            if self._run_state is not None:
+            if had_run:
                 write_all(fd, ENTRY.pack(*self._last_run()), (self.count - 1) * ENTRY_BYTES)
                 self._is_lagging = False
             os.ftruncate(fd, self.count * ENTRY_BYTES)
-        self.end_run()
 
     def _load(self) -> Entries:
         on_disk = self.count - self._is_lagging
