@@ -61,7 +61,7 @@ T = TypeVar("T")
 @contextmanager
 def cheap_passwords() -> Iterator[None]:
     cheap = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-    with mock.patch.object(users, "_hasher", lambda: cheap):
+    with mock.patch.object(users, "_hasher", return_value=cheap):
         yield
 
 
@@ -133,7 +133,9 @@ class LocalBroker:
         """A session of this user on a connection of its own."""
         broker = self.broker
         client = broker.clients.connect(Transport.TCP, "127.0.0.1:1", self.now_us)
-        return broker.start_session(client, client.id if client_id is None else client_id, broker.users.get(user))
+        return broker.start_session(
+            client, client.id if client_id is None else client_id, broker.users.get(user)
+        )
 
     def ask(self, request: Any, session: Session | None = None) -> Any:
         """The reply of a request, with everything done that it had to wait for."""

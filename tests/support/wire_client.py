@@ -41,7 +41,7 @@ HOST = "127.0.0.1"
 TIMEOUT_S = 20.0
 
 
-class Evicted(Exception):
+class Evicted(Exception):  # noqa: N818 - the protocol calls it an eviction
     """The server ended the session, or refused to begin one."""
 
     def __init__(self, reason: EvictionReason, version_max: int, version_min: int) -> None:
@@ -92,25 +92,41 @@ class WireClient:
     # Logging in
 
     def register(
-        self, username: str = "iggy", password: str = "iggy", *, version: int = PROTOCOL_VERSION
+        self,
+        username: str = "iggy",
+        password: str = "iggy",
+        *,
+        version: int = PROTOCOL_VERSION,
+        client_id: bytes | None = None,
     ) -> RegisterReply:
-        return self._register(LoginUser(username, password), version)
+        """Log in under a new client id, as every login does, unless one is given."""
+        return self._register(LoginUser(username, password), version, client_id)
 
     def register_with_token(self, token: str) -> RegisterReply:
-        return self._register(LoginWithToken(token), PROTOCOL_VERSION)
+        return self._register(LoginWithToken(token), PROTOCOL_VERSION, None)
 
-    def _register(self, credentials: LoginUser | LoginWithToken, version: int) -> RegisterReply:
-        body = encode_register(Register(ClientVersion(version, "test", "0.0.1"), credentials))
-        self.client_id = uuid.uuid4().bytes
-        self.raw(self.frame(Operation.REGISTER, body, number=0, session=0))
+    def _register(
+        self, credentials: LoginUser | LoginWithToken, version: int, client_id: bytes | None
+    ) -> RegisterReply:
+        self.client_id = client_id or uuid.uuid4().bytes
+        self.raw(self.login_frame(credentials, version))
         reply = decode_register_reply(self.result(self.receive()))
         self.session, self.number = reply.session, 0
         return reply
 
+    def login_frame(self, credentials: LoginUser | LoginWithToken, version: int = PROTOCOL_VERSION) -> bytes:
+        body = encode_register(Register(ClientVersion(version, "test", "0.0.1"), credentials))
+        return self.frame(Operation.REGISTER, body, number=0, session=0)
+
     # Requests
 
     def request(
-        self, request: Any, *, number: int | None = None, session: int | None = None, checksum: int | None = None
+        self,
+        request: Any,
+        *,
+        number: int | None = None,
+        session: int | None = None,
+        checksum: int | None = None,
     ) -> Any:
         """The decoded reply; raises the error class of the status, or Evicted."""
         code = COMMAND_BY_REQUEST[type(request)].codes[Generation.VSR]
@@ -118,7 +134,12 @@ class WireClient:
         return codec.decode_reply(code, self.result(self.receive()))
 
     def frame_of(
-        self, request: Any, *, number: int | None = None, session: int | None = None, checksum: int | None = None
+        self,
+        request: Any,
+        *,
+        number: int | None = None,
+        session: int | None = None,
+        checksum: int | None = None,
     ) -> bytes:
         code = COMMAND_BY_REQUEST[type(request)].codes[Generation.VSR]
         body = codec.encode_request(request)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.in_process import LocalServer, poll_request, send_request
-from support.wire_client import Evicted, WireClient
 
 from borzoi.model import requests as rq
 from borzoi.model.errors import (
@@ -34,6 +32,8 @@ from borzoi.model.values import (
 from borzoi.wire.commands import COMMANDS, Generation
 from borzoi.wire.vsr.frames import EvictionReason
 from borzoi.wire.vsr.operations import OPERATION_BY_CODE, Operation
+from support.in_process import LocalServer, poll_request, send_request
+from support.wire_client import Evicted, WireClient
 
 GENERAL = (
     *("manage_servers", "read_servers", "manage_users", "read_users", "manage_streams", "read_streams"),
@@ -337,7 +337,9 @@ def test_what_is_missing_is_reported_before_a_missing_permission(server, request
 
 def test_rights_that_change_count_from_the_next_request_on(server):
     """Also for producers and consumers whose targets were resolved before."""
-    token = server.add_user("changing", Permissions(GlobalPermissions(send_messages=True, poll_messages=True)))
+    token = server.add_user(
+        "changing", Permissions(GlobalPermissions(send_messages=True, poll_messages=True))
+    )
     with WireClient(server.port) as client:
         client.register_with_token(token)
         for request in (send_request(HERE, HERE, [b"x"]), poll_request(HERE, HERE)):

@@ -92,17 +92,13 @@ class Broker:
             self.metadata.open(self._report_text)
 
     def close(self) -> None:
-        """Sync and close everything. Call with no client connected."""
+        """Sync and close everything. Call with no client connected. One bad file does not stop the others."""
         for partition in self.catalog.partitions():
-            for segment in partition.log.dirty.values():
-                segment.flush_index()
-                for fd in segment.dup_for_sync(index=True):
-                    os.fsync(fd)
-                    os.close(fd)
-            if partition.offsets.is_dirty:
-                partition.offsets.sync()
-            partition.log.close()
-            partition.offsets.close()
+            try:
+                _close(partition)
+            except OSError as error:
+                path = str(partition.log.directory)
+                self.logger.error("partition not closed properly", path=path, reason=str(error))
         self.metadata.close()
 
     def attach(self, topic: Topic, partitions: Iterable[Partition]) -> None:
@@ -339,3 +335,19 @@ class Broker:
         if found is None:
             raise ResourceNotFound(f"topic {topic} of stream {stream}")
         return found
+
+
+def _close(partition: Partition) -> None:
+    for segment in partition.log.dirty.values():
+        segment.flush_index()
+        fds = segment.dup_for_sync(index=True)
+        try:
+            for fd in fds:
+                os.fsync(fd)
+        finally:
+            for fd in fds:
+                os.close(fd)
+    if partition.offsets.is_dirty:
+        partition.offsets.sync()
+    partition.log.close()
+    partition.offsets.close()

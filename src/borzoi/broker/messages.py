@@ -113,16 +113,23 @@ def _sync_thresholds(broker: Broker, options: TopicOptions) -> tuple[int, int]:
 
 
 def send(
-    broker: Broker, route: SendRoute, batch: memoryview, expected_count: int, now_us: int
+    broker: Broker,
+    route: SendRoute,
+    batch: memoryview,
+    expected_count: int,
+    now_us: int,
+    *,
+    is_verified: bool = False,
 ) -> Confirmation | AfterSync | None:
     """Append a batch; None if all of it was there already.
 
-    The confirmation waits for the device where the topic's durability asks for it.
+    The confirmation waits for the device where the topic's durability asks for it. `is_verified` says that
+    the messages' own checksums are known to be right.
     """
     layout = prove(batch, expected_count)
-    is_verified = route.verify_messages or layout.message_count <= _FEW_MESSAGES
-    if is_verified:
+    if not is_verified and (route.verify_messages or layout.message_count <= _FEW_MESSAGES):
         verify_messages(batch, layout)
+        is_verified = True
     topic = route.topic
     partition = route.partition
     if partition is None:
@@ -212,7 +219,7 @@ def poll(
     if group is not None and not group.members.owner_may_poll(session.client_id, partition.id):
         return _FENCED
     try:
-        result = log.read(_start(route, kind, value, count), count, POLL_REPLY_BYTES_MAX)
+        result = log.read(_start(route, kind, value, count), count, POLL_REPLY_BYTES_MAX, now_us)
     except LogDamaged as error:
         broker.logger.error(
             "damaged data not served", path=str(error.path), position=error.position, offset=error.offset

@@ -72,6 +72,13 @@ def _number(value: TypedValue, kind: HeaderKind, size: int, parse: Callable[[str
     return int.from_bytes(value.data, "little")
 
 
+def _decimal(text: str) -> int:
+    """Digits and nothing else; Python's own `int` takes signs, spaces, underscores and other scripts."""
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError("not a decimal number")
+    return int(text)
+
+
 def _compression(value: TypedValue) -> TypedValue:
     if value.kind is HeaderKind.UINT8 and len(value.data) == 1:
         return _text(Compression(value.data[0]).name.lower())
@@ -109,7 +116,7 @@ def _durability(value: TypedValue) -> TypedValue:
 
 
 def _messages_to_save(value: TypedValue) -> TypedValue:
-    count = _number(value, HeaderKind.UINT32, 4, int)
+    count = _number(value, HeaderKind.UINT32, 4, _decimal)
     if not 1 <= count <= limits.MESSAGES_REQUIRED_TO_SAVE_MAX:
         raise ValueError(f"1 to {limits.MESSAGES_REQUIRED_TO_SAVE_MAX}")
     return _u32(count)

@@ -16,6 +16,7 @@ from borzoi.model.errors import InvalidPassword, InvalidUsername, ResourceNotFou
 from borzoi.model.limits import (
     PASSWORD_BYTES_MAX,
     PASSWORD_BYTES_MIN,
+    TOKEN_BYTES_MAX,
     USERNAME_BYTES_MAX,
     USERNAME_BYTES_MIN,
 )
@@ -75,7 +76,7 @@ class Users:
         return found
 
     def find_token(self, raw: str) -> Token | None:
-        return self._tokens.get(hash_token(raw))
+        return self._tokens.get(hash_token(raw)) if len(raw) <= TOKEN_BYTES_MAX else None
 
     def free_id(self) -> int:
         number = 0

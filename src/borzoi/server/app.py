@@ -30,6 +30,7 @@ from borzoi.server.waiting import Worker
 EXIT_OK = 0
 EXIT_FAILED = 1
 _DRAIN_SECONDS = 10.0
+_FAREWELL_SECONDS = 2.0
 _GC_THRESHOLD = 50_000
 _DRAIN_POLL_SECONDS = 0.02
 
@@ -57,7 +58,7 @@ def run(loaded: Loaded, *, fresh: bool = False) -> int:
                 runner.run(_Server(loaded, directory, logger).serve())
         finally:
             directory.close()
-    except (DataDirectoryError, MetadataError, StartError, TlsError) as error:
+    except (DataDirectoryError, MetadataError, StartError, TlsError, OSError) as error:
         logger.error("cannot start", reason=str(error))
         return EXIT_FAILED
     return EXIT_OK
@@ -96,8 +97,13 @@ class _Server:
             except OSError as error:
                 raise StartError(f"cannot read {self.directory.path}: {error}") from error
             self._refuse_default_password(broker)
-            self._write_runtime_config()
-            await listener.start()
+            try:
+                self._write_runtime_config()
+                await listener.start()
+            except OSError as error:
+                raise StartError(
+                    f"cannot serve {self.directory.path} on {listener.address}: {error}"
+                ) from error
         except BaseException:
             listener.stop_accepting()
             worker.close()
@@ -125,9 +131,10 @@ class _Server:
     async def _stop(self, broker: Broker, worker: Worker, listener: TcpListener) -> None:
         self.logger.info("stopping", connections=len(listener.connections))
         listener.stop_accepting()
-        await _until(lambda: listener.is_idle)
+        await _until(lambda: listener.is_idle, _DRAIN_SECONDS)
         listener.close_connections("server is stopping")
-        await _until(lambda: not listener.connections)
+        await _until(lambda: not listener.connections, _FAREWELL_SECONDS)
+        listener.abort_connections()  # they do not take what they asked for
         await asyncio.to_thread(worker.close)
         broker.close()
         self.logger.info("stopped")
@@ -166,9 +173,9 @@ def _settle_memory() -> None:
     gc.set_threshold(_GC_THRESHOLD, 20, 100)
 
 
-async def _until(condition: Callable[[], bool]) -> None:
+async def _until(condition: Callable[[], bool], seconds: float) -> None:
     """Wait for something that signals nothing, but not forever."""
-    deadline = time.monotonic() + _DRAIN_SECONDS
+    deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110 - see the docstring
         await asyncio.sleep(_DRAIN_POLL_SECONDS)
 

@@ -7,23 +7,29 @@ the broker does, it is evened out here:
 - a group's poll without a partition goes round the partitions of the member, one per poll;
 - a poll or a stored offset of somebody who is no member is a 5006, of a partition that is another
   member's an empty answer or a 3022;
-- sends and offsets name exactly what is missing.
+- an automatic commit stores what the poll returned, also if that is a step back;
+- sends and offsets name exactly what is missing;
+- another login on the same connection changes the user and leaves the memberships alone;
+- an update of a topic replaces its settings, and a setting of 0 is the server's default.
 
 Messages are translated on the way in and out, a batch at a time (`borzoi.wire.classic.translate`).
 """
 
 import os
+import struct
 from collections.abc import Callable
 from functools import partial
 
 from borzoi.broker import messages
 from borzoi.broker.broker import Broker
-from borzoi.broker.catalog import Group
+from borzoi.broker.catalog import Group, Topic
 from borzoi.broker.handlers import Context, handle
 from borzoi.broker.handlers.users import log_in, log_in_with_token
-from borzoi.broker.pending import AfterSync, Pending
+from borzoi.broker.options import derived_options
+from borzoi.broker.pending import AfterSync, OnThread, Pending
 from borzoi.broker.sessions import Client, Session
 from borzoi.broker.users import User, check_password, check_username
+from borzoi.model.access import Access
 from borzoi.model.errors import (
     BorzoiError,
     ConsumerGroupMemberNotFound,
@@ -38,18 +44,31 @@ from borzoi.model.errors import (
     RemoteProtocolError,
     ResourceNotFound,
     StaleClient,
+    TopicIdNotFound,
     Unauthenticated,
+    UserInactive,
 )
 from borzoi.model.limits import FRAME_BYTES_UNAUTHENTICATED
 from borzoi.model.replies import LoggedIn, PolledMessages
 from borzoi.model.requests import (
     DeleteConsumerOffset,
+    GetSnapshot,
+    LoginUser,
     LoginWithToken,
     LogoutUser,
     PollMessages,
     StoreConsumerOffset,
+    UpdateTopic,
 )
-from borzoi.model.values import FENCED_PARTITION_ID, ConsumerKind, Identifier, Partitioning, PartitioningKind
+from borzoi.model.values import (
+    FENCED_PARTITION_ID,
+    ConsumerKind,
+    Identifier,
+    Partitioning,
+    PartitioningKind,
+    SnapshotPart,
+    UserStatus,
+)
 from borzoi.server.conversation import Answer, Waiting
 from borzoi.wire.classic import codec
 from borzoi.wire.classic.dialect import Dialect, DialectSniffer, dialect_of_version
@@ -62,6 +81,16 @@ from borzoi.wire.commands import Answer as Answers
 
 _HEADER_BYTES = 8
 _ROUTES_MAX = 1024
+# Only messages need more; everything else is refused before it is decoded.
+_CONTROL_BYTES_MAX = 10 << 20
+# Members are told apart by their connection. The ids that vsr clients choose have 128 bits, so that none of
+# them is one of these.
+_FIRST_MEMBER_ID = 1 << 128
+# Where a polled message has its offset.
+_OFFSET = struct.Struct("<Q")
+_OFFSET_AT = {Dialect.A: 0, Dialect.B: 24, Dialect.C: 24, Dialect.D: 24}
+# What a topic is always given in this generation.
+_SETTINGS = ("message_expiry", "max_topic_size")
 _NOBODY = PolledMessages(FENCED_PARTITION_ID, 0, 0)
 
 _SendKey = tuple[Identifier, Identifier, Partitioning]
@@ -121,12 +150,18 @@ class ClassicConversation:
         dialect = self._dialect or self._sniffer.feed(code, body)
         if code is Code.SEND_MESSAGES:
             return self._send(session, body, dialect, now_us)
+        if len(body) > _CONTROL_BYTES_MAX:
+            raise InvalidCommand(f"{code.name} of {len(body)} bytes")
         if code is Code.POLL_MESSAGES:
             return self._poll(session, decode_poll(body, dialect), dialect, now_us)
         request = codec.decode_request(code, body, dialect)
         if isinstance(request, StoreConsumerOffset | DeleteConsumerOffset):
             return self._write_offset(session, request, now_us)
-        if isinstance(request, LogoutUser):
+        if isinstance(request, UpdateTopic):
+            request = self._with_defaults(request)
+        elif isinstance(request, GetSnapshot):
+            _check_parts(request)
+        elif isinstance(request, LogoutUser):
             self._session = None
         context = Context(self._broker, session, COMMAND_BY_CODE[code].access, now_us)
         try:
@@ -153,7 +188,20 @@ class ClassicConversation:
                 return _refuse(outcome)
             return self._logged_in(outcome, dialect)
 
-        return Waiting(log_in(self._broker, credentials), finish)
+        return Waiting(self._check(credentials), finish)
+
+    def _check(self, credentials: LoginUser) -> OnThread:
+        """Like `log_in`, but who knows the password of an inactive user is told that it is inactive."""
+        checked = log_in(self._broker, credentials)
+
+        def then(is_right: bool) -> User:
+            user = self._broker.users.find(credentials.username)
+            if is_right and user is not None and user.status is not UserStatus.ACTIVE:
+                raise UserInactive(user.username)
+            found: User = checked.then(is_right)
+            return found
+
+        return OnThread(checked.work, then)
 
     def _log_in_with_token(self, body: memoryview, now_us: int) -> Answer:
         request = codec.decode_request(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, body, Dialect.D)
@@ -166,12 +214,15 @@ class ClassicConversation:
         return self._logged_in(user, None)
 
     def _logged_in(self, user: User, dialect: Dialect | None) -> Answer:
-        # A member is told apart by its connection; vsr clients choose 128-bit ids that are never this small.
-        self._session = self._broker.start_session(self._client, self._client.id, user)
+        session = self._session
+        if session is not None and session.is_alive:
+            session.user_id, session.username = user.id, user.username
+            self._broker.logger.info("logged in again", user=user.username, client=self._client.id)
+        else:
+            self._session = self._broker.start_session(self._client, _FIRST_MEMBER_ID + self._client.id, user)
         self._frame_bytes_allowed = self._frame_bytes_max
         self._dialect = dialect
         self._send_routes.clear()
-        self._rounds.clear()
         reply = LoggedIn(user.id)
         return _reply(codec.encode_reply(Code.LOGIN_USER, reply, dialect or self._sniffer.dialect))
 
@@ -200,9 +251,11 @@ class ClassicConversation:
     def _resolve_send(
         self, session: Session, stream: Identifier, topic: Identifier, partitioning: Partitioning
     ) -> messages.SendRoute:
-        found = self._broker.catalog.topic(stream, topic)
+        found = self._topic(session, Access.SEND, stream, topic)
         if partitioning.kind is PartitioningKind.PARTITION_ID:
             found.partition(int.from_bytes(partitioning.value, "little"))
+        elif not found.partitions:
+            raise TopicIdNotFound(f"{found.name} has no partitions")
         route = messages.resolve_send(self._broker, session, stream, topic, partitioning)
         if len(self._send_routes) >= _ROUTES_MAX:
             self._send_routes.clear()
@@ -218,28 +271,36 @@ class ClassicConversation:
             if partition_id is None:
                 partition_id = self._next_partition(session, group)
                 if partition_id is None:
-                    return _polled(_NOBODY, dialect)
+                    return _polled(_NOBODY, memoryview(b""), 0, dialect)
         route = messages.resolve_poll(
             self._broker, session, request.consumer, request.stream, request.topic, partition_id
         )
+        strategy = request.strategy
         reply = messages.poll(
-            self._broker,
-            session,
-            route,
-            request.strategy.kind,
-            request.strategy.value,
-            request.count,
-            request.auto_commit,
-            now_us,
+            self._broker, session, route, strategy.kind, strategy.value, request.count, False, now_us
         )
-        if isinstance(reply, PolledMessages):
-            return _polled(reply, dialect)
-        return Waiting(reply, lambda outcome: _finish_poll(outcome, dialect))
+        if not isinstance(reply, PolledMessages):
+            raise TypeError("a poll that stores nothing has nothing to wait for")
+        records, count = from_batches(reply.batches, dialect)
+        answer = _polled(reply, records, count, dialect)
+        if not (request.auto_commit and count):
+            return answer
+        # Offsets have no gaps; and what could not be translated is not stored as read.
+        last_offset = _first_offset(records, dialect) + count - 1
+        stored = messages.store_offset(self._broker, session, route, last_offset, now_us)
+        if stored is None:
+            return answer
+        return Waiting(stored, lambda error: _refuse(error) if isinstance(error, BorzoiError) else answer)
+
+    def _topic(self, session: Session, access: Access, stream: Identifier, topic: Identifier) -> Topic:
+        found = self._broker.catalog.topic(stream, topic)
+        self._broker.require(session, access, found.stream.id, found.id)
+        return found
 
     def _group_of_member(
         self, session: Session, request: PollMessages | StoreConsumerOffset | DeleteConsumerOffset
     ) -> Group:
-        group = self._broker.catalog.topic(request.stream, request.topic).group(request.consumer.id)
+        group = self._topic(session, Access.POLL, request.stream, request.topic).group(request.consumer.id)
         if not group.members.is_member(session.client_id):
             raise ConsumerGroupMemberNotFound(f"{session.username} in group {group.name}")
         return group
@@ -280,6 +341,14 @@ class ClassicConversation:
             raise NotResolvedConsumer(f"{session.username} has no partition of group {group.name}")
         return assignment.partitions[max(0, self._rounds.get(group, 0)) % len(assignment.partitions)]
 
+    # Topics
+
+    def _with_defaults(self, request: UpdateTopic) -> UpdateTopic:
+        """A setting that the request left to the server, decided: the topic's own must not stay."""
+        defaults = derived_options({}, self._broker.settings)
+        decided = {key: defaults[key] for key in _SETTINGS}
+        return UpdateTopic(request.stream, request.topic, request.name, decided | request.options)
+
 
 def _code_of(number: int) -> Code:
     try:
@@ -289,6 +358,11 @@ def _code_of(number: int) -> Code:
     if COMMAND_BY_CODE[code].codes.get(Generation.CLASSIC) is not code:
         raise InvalidCommand(f"{code.name} is not of this generation")
     return code
+
+
+def _check_parts(request: GetSnapshot) -> None:
+    if SnapshotPart.ALL in request.parts and len(request.parts) > 1:
+        raise InvalidCommand("a snapshot of everything and of something more")
 
 
 def _answer(reply: object, encode: Callable[[object], bytes]) -> Answer | Waiting:
@@ -307,15 +381,15 @@ def _nothing(_reply: object) -> bytes:
     return b""
 
 
-def _finish_poll(outcome: object, dialect: Dialect) -> Answer:
-    return _polled(outcome, dialect) if isinstance(outcome, PolledMessages) else _refuse(outcome)
-
-
-def _polled(reply: PolledMessages, dialect: Dialect) -> Answer:
-    records, count = from_batches(reply.batches, dialect)
+def _polled(reply: PolledMessages, records: memoryview, count: int, dialect: Dialect) -> Answer:
     prefix = poll_reply_prefix(reply.partition_id, reply.current_offset, count, dialect)
     head = pack_reply(0, len(prefix) + len(records)) + prefix
     return [head, records] if len(records) else [head]
+
+
+def _first_offset(records: memoryview, dialect: Dialect) -> int:
+    offset: int = _OFFSET.unpack_from(records, _OFFSET_AT[dialect])[0]
+    return offset
 
 
 def _reply(body: bytes) -> Answer:

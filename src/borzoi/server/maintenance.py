@@ -62,10 +62,13 @@ def save(broker: Broker, worker: Worker) -> None:
             broker.logger.error("message saver could not sync", reason=str(error))
 
     for partition in broker.catalog.partitions():
-        if partition.log.dirty:
-            worker.syncer.submit(partition.log.sync_jobs(indexes=True), done)
-        if partition.offsets.is_dirty:
-            worker.syncer.submit([partition.offsets.sync_job()], done)
+        try:
+            if partition.log.dirty:
+                worker.syncer.submit(partition.log.sync_jobs(indexes=True), done)
+            if partition.offsets.is_dirty:
+                worker.syncer.submit([partition.offsets.sync_job()], done)
+        except OSError as error:
+            done(error)  # and on with the others
 
 
 async def run(chore: Chore, broker: Broker) -> None:

@@ -249,6 +249,8 @@ class VsrConversation:
             self._session = None
             return self._register(header, body, now_us)
         if operation == Operation.NON_REPLICATED:
+            if header.code in LEGACY_LOGIN_CODES:
+                return [pack_eviction(header.client, EvictionReason.MALFORMED_LOGIN)]
             return self._run(session, header, _code_of(header.code), body, now_us)
         code = CODE_BY_OPERATION.get(operation)
         if code is None:
@@ -256,6 +258,11 @@ class VsrConversation:
         if header.session != session.number:
             return [pack_eviction(header.client, EvictionReason.SESSION_TOO_LOW)]
         _check_body(header, body)
+        if operation == Operation.LOGOUT:
+            self._session = None
+            self._frame_bytes_allowed = FRAME_BYTES_UNAUTHENTICATED
+            return self._run(session, header, code, body, now_us)
+        _require_number(header)
         if code is Code.STORE_CONSUMER_OFFSET:
             return self._store_offset(session, header, body, now_us)
         if operation in _METADATA_OPERATIONS:
@@ -264,10 +271,7 @@ class VsrConversation:
                 return repeated
         elif header.request <= self._applied:
             return self._reply(header, codec.RESULT_OK if is_result_framed(operation) else b"")
-        answer = self._run(session, header, code, body, now_us)
-        if operation == Operation.LOGOUT:
-            self._session = None
-        return answer
+        return self._run(session, header, code, body, now_us)
 
     def _run(
         self, session: Session, header: RequestHeader, code: Code, body: memoryview, now_us: int
@@ -291,6 +295,7 @@ class VsrConversation:
         if header.session != session.number:
             return [pack_eviction(header.client, EvictionReason.SESSION_TOO_LOW)]
         if header.request <= self._applied:
+            _require_number(header)
             return self._reply(header, b"")
         size = len(body)
         batch_at = _METADATA_LENGTH_BYTES + (
@@ -382,7 +387,12 @@ class VsrConversation:
     ) -> Answer:
         if isinstance(outcome, BorzoiError):
             return self._refuse(header, outcome)
-        body = encode(outcome)
+        try:
+            body = encode(outcome)
+        except Exception as error:
+            # Nobody catches this behind something pending, and a client without an answer waits.
+            self._broker.logger.exception("request failed unexpectedly", reason=repr(error))
+            return self._refuse(header, Error("internal error"))
         if is_result_framed(header.operation):
             body = codec.frame_result(body)
         answer = self._reply(header, body)
@@ -411,6 +421,12 @@ def _code_of(number: int) -> Code:
     if code not in NON_REPLICATED_CODES:
         raise FeatureUnavailable(f"{code.name} does not travel as operation 2")
     return code
+
+
+def _require_number(header: RequestHeader) -> None:
+    """A write without a number cannot be told from a repetition, and must not be acknowledged as one."""
+    if not header.request:
+        raise RemoteProtocolError("a write without a request number")
 
 
 def _check_body(header: RequestHeader, body: memoryview) -> None:

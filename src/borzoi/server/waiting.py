@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from borzoi.broker.broker import Broker
 from borzoi.broker.handlers import durable
@@ -27,9 +28,16 @@ class Worker:
 
     def start(self, pending: Pending, done: Done) -> None:
         if isinstance(pending, AfterSync):
-            self._sync(pending, done)
+            self._sync(pending, partial(self._hand_over, done))
         else:
-            self._run(pending, done)
+            self._run(pending, partial(self._hand_over, done))
+
+    def _hand_over(self, done: Done, reply: object) -> None:
+        """Many wait for one sync; a fault in the answer to one of them must not leave the others waiting."""
+        try:
+            done(reply)
+        except Exception as error:
+            self.broker.logger.exception("answer failed unexpectedly", reason=repr(error))
 
     def run_background(self) -> None:
         """Let a thread do what the broker put aside for later."""

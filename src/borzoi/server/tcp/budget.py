@@ -22,6 +22,10 @@ class BufferBudget:
         self._reserved: set[Receiver] = set()
         self._queue: OrderedDict[Receiver, int] = OrderedDict()
 
+    @property
+    def is_contended(self) -> bool:
+        return bool(self._queue)
+
     def take(self, size: int) -> None:
         self.used_bytes += size
 

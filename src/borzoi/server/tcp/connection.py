@@ -146,6 +146,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
+    def abort(self) -> None:
+        """Close without waiting for the client to take what is still to be written."""
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
     def budget_granted(self) -> None:
         """Memory for the frame at hand has become free, and is reserved for it."""
         self._is_waiting = False
@@ -160,6 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         """Answer every whole frame in the buffer, then write all answers at once."""
         answers: list[BytesLike] = []
         now_us = _now_us()
+        was_large = False
         try:
             while self._start != self._end and not (
                 self._is_waiting or self._is_writing_paused or self._is_closing
@@ -170,6 +177,7 @@ class Connection(asyncio.BufferedProtocol):
                 end = self._start + self._frame_bytes
                 answer = conversation.receive(self._view, self._start, end, now_us)
                 self._start = end
+                was_large = self._frame_bytes > BUFFER_BYTES
                 self._frame_bytes = self._frame_started_us = 0
                 if isinstance(answer, list):
                     answers += answer
@@ -177,6 +185,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._wait(answer)
         except RemoteProtocolError as error:
             self.close(str(error))
+        if was_large and self._start == self._end and self._host.budget.is_contended:
+            self._resize(BUFFER_BYTES)  # others wait for what this connection would only keep in case
         if self._start != self._end and not self._frame_started_us:
             self._frame_started_us = now_us
         if answers:

@@ -55,11 +55,13 @@ class TcpListener:
         """Accept connections on the port that `bind` took."""
         if self._socket is None:
             self.bind()
+        context = self._tls()
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self),
             sock=cast("socket.socket", self._socket),
             backlog=_BACKLOG,
-            ssl=self._tls(),
+            ssl=context,
+            ssl_handshake_timeout=self.login_timeout_us / 1_000_000 if context else None,
         )
 
     def tick(self, now_us: int) -> None:
@@ -79,6 +81,10 @@ class TcpListener:
     def close_connections(self, reason: str) -> None:
         for connection in list(self.connections):
             connection.close(reason)
+
+    def abort_connections(self) -> None:
+        for connection in list(self.connections):
+            connection.abort()
 
     def _tls(self) -> ssl.SSLContext | None:
         tls = self._config.tcp.tls
