@@ -19,6 +19,8 @@ _LEVELS = {
     "none": logging.CRITICAL + 1,
 }
 _NAME = "borzoi"
+_REPEAT_SECONDS = 1.0
+_REPEATS_MAX = 1024
 _QUOTED = frozenset(' "=\\')
 
 
@@ -47,6 +49,33 @@ class EventLogger:
     def _log(self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:
         if self._logger.isEnabledFor(level):
             self._logger.log(level, event, extra={"fields": fields}, exc_info=exc_info)
+
+
+class RepeatFilter(logging.Filter):
+    """Lets one of many alike warnings or errors through per second, and says how many it kept back.
+
+    A full disk fails every send; without this the log would take the space that comes free.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[tuple[str, object], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        fields: dict[str, Any] = getattr(record, "fields", {})
+        key = (record.getMessage(), fields.get("path"))
+        passed_at, kept_back = self._last.get(key, (0.0, 0))
+        if record.created - passed_at < _REPEAT_SECONDS:
+            self._last[key] = (passed_at, kept_back + 1)
+            return False
+        if kept_back:
+            record.fields = {**fields, "repeated": kept_back}
+        if len(self._last) >= _REPEATS_MAX:
+            self._last.clear()
+        self._last[key] = (record.created, 0)
+        return True
 
 
 class LineFormatter(logging.Formatter):
@@ -81,6 +110,7 @@ def configure(level: str) -> EventLogger:
     """Set the process's logging up; libraries' warnings come out in the same form."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
+    handler.addFilter(RepeatFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
