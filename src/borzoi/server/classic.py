@@ -46,10 +46,11 @@ from borzoi.model.errors import (
     StaleClient,
     TopicIdNotFound,
     Unauthenticated,
+    Unauthorized,
     UserInactive,
 )
 from borzoi.model.limits import FRAME_BYTES_UNAUTHENTICATED
-from borzoi.model.replies import LoggedIn, PolledMessages
+from borzoi.model.replies import ClusterMetadata, LoggedIn, PolledMessages
 from borzoi.model.requests import (
     DeleteConsumerOffset,
     GetSnapshot,
@@ -81,6 +82,11 @@ from borzoi.wire.commands import Answer as Answers
 
 _HEADER_BYTES = 8
 _ROUTES_MAX = 1024
+# What consumers ask when their client is back. Several tasks of a client reconnect at once, and one of them
+# may log in on a connection that another has replaced by then, so that this comes before the login on the new
+# one. An Unauthenticated would make all of them dial again, which goes on until some consumer gives up for
+# good; after any other error they ask again once the login is there.
+_REJOINING = frozenset({Code.GET_CONSUMER_GROUP, Code.JOIN_CONSUMER_GROUP})
 # Only messages need more; everything else is refused before it is decoded.
 _CONTROL_BYTES_MAX = 10 << 20
 # Members are told apart by their connection. The ids that vsr clients choose have 128 bits, so that none of
@@ -141,12 +147,14 @@ class ClassicConversation:
             return self._log_in(body)
         if code is Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN:
             return self._log_in_with_token(body, now_us)
+        if code is Code.GET_CLUSTER_METADATA:
+            return self._tell_cluster(body)
         session = self._session
         if session is None or not session.is_alive:
             self._session = None
             if session is not None and session.is_evicted:
                 raise StaleClient(session.username)
-            raise Unauthenticated
+            raise Unauthorized("log in first") if code in _REJOINING else Unauthenticated()
         dialect = self._dialect or self._sniffer.feed(code, body)
         if code is Code.SEND_MESSAGES:
             return self._send(session, body, dialect, now_us)
@@ -225,6 +233,14 @@ class ClassicConversation:
         self._send_routes.clear()
         reply = LoggedIn(user.id)
         return _reply(codec.encode_reply(Code.LOGIN_USER, reply, dialect or self._sniffer.dialect))
+
+    def _tell_cluster(self, body: memoryview) -> Answer:
+        """To anyone, for the same reason as `_REJOINING`; who asks knows the address that is told."""
+        dialect = self._dialect or self._sniffer.feed(Code.GET_CLUSTER_METADATA, body)
+        codec.decode_request(Code.GET_CLUSTER_METADATA, body, dialect)
+        settings = self._broker.settings
+        metadata = ClusterMetadata(settings.cluster_name, (settings.node,))
+        return _reply(codec.encode_reply(Code.GET_CLUSTER_METADATA, metadata, dialect))
 
     # Messages
 
