@@ -195,18 +195,21 @@ def test_malformed_partitioning_has_its_own_status(wire, dialect):
 
 
 @IN_OLD_DIALECTS
-def test_wanted_id_of_a_new_thing_is_dropped(dialect):
+def test_wanted_id_of_a_new_thing_is_shifted_like_any_other(dialect):
     wanted = number(77)
-    assert codec.decode_request(Code.CREATE_STREAM, wanted + b"\1s", dialect) == rq.CreateStream("s")
+    assert codec.decode_request(Code.CREATE_STREAM, wanted + b"\1s", dialect) == rq.CreateStream(
+        "s", wanted_id=76
+    )
     topic = b"\2\1s" + wanted + number(3) + b"\2" + bytes(8) + bytes(8) + b"\5" + b"\1t"
     gzip = vl.TypedValue(vl.HeaderKind.STRING, b"gzip")
     assert codec.decode_request(Code.CREATE_TOPIC, topic, dialect) == rq.CreateTopic(
-        "s", 3, "t", {"compression_algorithm": gzip}
+        "s", 3, "t", {"compression_algorithm": gzip}, wanted_id=76
     )
     group_body = b"\2\1s\2\1t" + wanted + b"\1g"
     assert codec.decode_request(Code.CREATE_CONSUMER_GROUP, group_body, dialect) == rq.CreateConsumerGroup(
-        "s", "t", "g"
+        "s", "t", "g", wanted_id=76
     )
+    assert codec.decode_request(Code.CREATE_STREAM, number(0) + b"\1s", dialect) == rq.CreateStream("s")
 
 
 @IN_OLD_DIALECTS

@@ -388,3 +388,17 @@ def test_a_command_that_answers_nothing_has_an_empty_body(client, stream):
 
 def target(*names: str) -> bytes:
     return b"".join(bytes([2, len(name)]) + name.encode() for name in names)
+
+
+@pytest.mark.parametrize("dialect", [Dialect.A, Dialect.B])
+def test_a_client_of_the_old_dialects_may_choose_the_ids_of_what_it_creates(server, dialect):
+    name = f"chosen-{dialect.name}"
+    wanted_id = 40 + dialect.id_base + ord(dialect.name)
+    with logged_in(server.port, dialect) as client:
+        made = client.request(rq.CreateStream(name, wanted_id=wanted_id))
+        assert made.stream.id == wanted_id
+        assert client.request(rq.CreateTopic(name, 1, "topic", wanted_id=6)).topic.id == 6
+        assert client.request(rq.CreateConsumerGroup(name, 6, "group", wanted_id=8)).group.id == 8
+        with pytest.raises(er.InvalidStreamId):
+            client.request(rq.CreateStream(f"{name}-again", wanted_id=wanted_id))
+        assert client.request(rq.CreateTopic(name, 1, "another")).topic.id == 0

@@ -179,6 +179,7 @@ class GetStreams(msgspec.Struct, frozen=True):
 class CreateStream(msgspec.Struct, frozen=True):
     name: str
     options: Options = msgspec.field(default_factory=dict)
+    wanted_id: int | None = None  # None = the lowest free one
 
 
 class DeleteStream(msgspec.Struct, frozen=True):
@@ -209,6 +210,7 @@ class CreateTopic(msgspec.Struct, frozen=True):
     partitions_count: int
     name: str
     options: Options = msgspec.field(default_factory=dict)
+    wanted_id: int | None = None  # None = the lowest free one
 
 
 class DeleteTopic(msgspec.Struct, frozen=True):
@@ -262,6 +264,7 @@ class CreateConsumerGroup(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     name: str
+    wanted_id: int | None = None  # None = the next one
 
 
 class DeleteConsumerGroup(msgspec.Struct, frozen=True):

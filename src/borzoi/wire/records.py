@@ -214,6 +214,10 @@ class Implied(Codec[T]):
             raise LocalProtocolError(f"this layout has no place for {value!r}")
 
 
+# For a field that only other generations carry.
+NOT_SENT: Codec[Any] = Implied(lambda: None)
+
+
 class OrNothing(Codec[T | None]):
     """A whole body that is empty when the thing asked for does not exist."""
 

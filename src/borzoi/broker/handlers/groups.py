@@ -4,7 +4,11 @@ from borzoi.broker import events as ev
 from borzoi.broker.catalog import Group
 from borzoi.broker.groups import ChangeReason
 from borzoi.broker.handlers.context import Context, Handler
-from borzoi.model.errors import ConsumerGroupMemberNotFound, ConsumerGroupNameAlreadyExists
+from borzoi.model.errors import (
+    ConsumerGroupMemberNotFound,
+    ConsumerGroupNameAlreadyExists,
+    InvalidConsumerGroupId,
+)
 from borzoi.model.replies import GroupAssignment, GroupDetails, GroupInfo
 from borzoi.model.requests import (
     CreateConsumerGroup,
@@ -38,7 +42,9 @@ def create_group(context: Context, request: CreateConsumerGroup) -> GroupDetails
     context.require_topic(topic)
     if request.name in topic.group_ids:
         raise ConsumerGroupNameAlreadyExists(request.name)
-    group_id = topic.next_group_id
+    group_id = topic.next_group_id if request.wanted_id is None else request.wanted_id
+    if group_id in topic.groups:
+        raise InvalidConsumerGroupId(f"{group_id} of topic {topic.name} is taken")
     context.broker.record(
         ev.GroupCreated(stream_id=topic.stream.id, topic_id=topic.id, group_id=group_id, name=request.name)
     )

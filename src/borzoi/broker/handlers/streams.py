@@ -5,7 +5,7 @@ from borzoi.broker.catalog import Stream
 from borzoi.broker.handlers.context import Context, Handler
 from borzoi.broker.handlers.topics import topic_info
 from borzoi.broker.options import refuse_options
-from borzoi.model.errors import StreamNameAlreadyExists, TooManyStreams
+from borzoi.model.errors import InvalidStreamId, StreamNameAlreadyExists, TooManyStreams
 from borzoi.model.limits import STREAMS_MAX
 from borzoi.model.replies import StreamDetails, StreamInfo
 from borzoi.model.requests import (
@@ -40,7 +40,9 @@ def create_stream(context: Context, request: CreateStream) -> StreamDetails:
         raise StreamNameAlreadyExists(request.name)
     if len(broker.catalog.streams) >= STREAMS_MAX:
         raise TooManyStreams(f"there are {STREAMS_MAX}")
-    stream_id = broker.catalog.free_stream_id()
+    stream_id = broker.catalog.free_stream_id() if request.wanted_id is None else request.wanted_id
+    if stream_id in broker.catalog.streams:
+        raise InvalidStreamId(f"{stream_id} is taken")
     broker.record(ev.StreamCreated(stream_id=stream_id, name=request.name, at_us=context.now_us))
     return stream_details(context, broker.catalog.streams[stream_id])
 

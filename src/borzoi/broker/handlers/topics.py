@@ -8,6 +8,7 @@ from borzoi.broker.options import canonical_options, check_topic, derived_option
 from borzoi.log.retention import deletable
 from borzoi.model.errors import (
     InvalidPartitionsCount,
+    InvalidTopicId,
     TooManyPartitions,
     TooManyTopics,
     TopicNameAlreadyExists,
@@ -60,7 +61,9 @@ def create_topic(context: Context, request: CreateTopic) -> TopicDetails:
         raise TopicNameAlreadyExists(request.name)
     if len(stream.topics) >= TOPICS_PER_STREAM_MAX:
         raise TooManyTopics(f"stream {stream.name} has {TOPICS_PER_STREAM_MAX}")
-    topic_id = stream.free_topic_id()
+    topic_id = stream.free_topic_id() if request.wanted_id is None else request.wanted_id
+    if topic_id in stream.topics:
+        raise InvalidTopicId(f"{topic_id} of stream {stream.name} is taken")
     partitions = range(request.partitions_count)
     logs = broker.make_logs(stream.id, topic_id, partitions, effective)
     try:

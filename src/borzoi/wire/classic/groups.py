@@ -37,7 +37,7 @@ def layouts(ids: Ids) -> dict[Code, Layout]:
         Code.GET_CONSUMER_GROUP: Layout(Record(GetConsumerGroup, **group), OrNothing(details)),
         Code.GET_CONSUMER_GROUPS: Layout(Record(GetConsumerGroups, **topic), Many(info)),
         Code.CREATE_CONSUMER_GROUP: Layout(
-            Record(CreateConsumerGroup, **topic, name=ids.chosen(NAME8)), details
+            Record(CreateConsumerGroup, **topic, wanted_id=ids.wanted, name=NAME8), details
         ),
         Code.DELETE_CONSUMER_GROUP: Layout(Record(DeleteConsumerGroup, **group), NOTHING),
         Code.JOIN_CONSUMER_GROUP: Layout(Record(JoinConsumerGroup, **group), NOTHING),

@@ -14,10 +14,7 @@ and B have an optional id; anywhere else it is no identifier.
 | consumer | u8 kind; 1: identifier as it is, 2: identifier of a group | the same |
 | partitioning | as in `wire.fields`, partition id shifted | the same, not shifted |
 | permissions | block of `wire.permissions`, ids shifted | the same, not shifted |
-| chosen(value) | u32 id wanted for a new thing (0 = any), value | value |
-
-A client of A or B may want a certain id for what it creates. The broker gives out ids itself, so the wish is
-read and dropped, and the reply tells the id that was given.
+| wanted | u32 id wanted for a new thing, 0 = any | nothing: any |
 """
 
 from collections.abc import Mapping
@@ -43,11 +40,9 @@ from borzoi.wire.fields import (
     Enumerated,
 )
 from borzoi.wire.permissions import PermissionsField
-from borzoi.wire.records import Nullable, Prefixed
+from borzoi.wire.records import NOT_SENT, Nullable
 
 T = TypeVar("T")
-
-_ANY_ID = 0
 
 
 class NumberField(Codec[int]):
@@ -148,10 +143,7 @@ class Ids:
         self.consumer: Codec[Consumer] = ConsumerField(base)
         self.partitioning: Codec[Partitioning] = PartitioningField(base)
         self.permissions = PermissionsField(self.number)
-
-    def chosen(self, value: Codec[T]) -> Codec[T]:
-        """A value that stands behind the id wanted for a new thing, in dialects that have it."""
-        return Prefixed(U32, _ANY_ID, value) if self.dialect.has_explicit_ids else value
+        self.wanted: Codec[int | None] = OptionalNumberField() if dialect.has_explicit_ids else NOT_SENT
 
 
 IDS: Mapping[Dialect, Ids] = MappingProxyType({dialect: Ids(dialect) for dialect in Dialect})

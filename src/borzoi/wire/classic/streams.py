@@ -39,7 +39,9 @@ def layouts(ids: Ids) -> dict[Code, Layout]:
     return {
         Code.GET_STREAM: Layout(Record(GetStream, **stream), OrNothing(details)),
         Code.GET_STREAMS: Layout(Record(GetStreams), Many(info)),
-        Code.CREATE_STREAM: Layout(Record(CreateStream, name=ids.chosen(NAME8), options=no_options), details),
+        Code.CREATE_STREAM: Layout(
+            Record(CreateStream, wanted_id=ids.wanted, name=NAME8, options=no_options), details
+        ),
         Code.DELETE_STREAM: Layout(Record(DeleteStream, **stream), NOTHING),
         Code.UPDATE_STREAM: Layout(Record(UpdateStream, **stream, name=NAME8, options=no_options), NOTHING),
         Code.PURGE_STREAM: Layout(Record(PurgeStream, **stream), NOTHING),

@@ -108,7 +108,14 @@ def layouts(ids: Ids) -> dict[Code, Layout]:
         Code.GET_TOPIC: Layout(Record(GetTopic, **topic), OrNothing(details)),
         Code.GET_TOPICS: Layout(Record(GetTopics, **stream), Many(info)),
         Code.CREATE_TOPIC: Layout(
-            Record(CreateTopic, **stream, partitions_count=ids.chosen(U32), options=Settings(), name=NAME8),
+            Record(
+                CreateTopic,
+                **stream,
+                wanted_id=ids.wanted,
+                partitions_count=U32,
+                options=Settings(),
+                name=NAME8,
+            ),
             details,
         ),
         Code.DELETE_TOPIC: Layout(Record(DeleteTopic, **topic), NOTHING),

@@ -25,7 +25,7 @@ from borzoi.model.requests import (
 )
 from borzoi.wire.commands import Code
 from borzoi.wire.fields import IDENTIFIER, NAME8, U32, U64
-from borzoi.wire.records import NOTHING, Counted, Details, Layout, Many, OrNothing, Record
+from borzoi.wire.records import NOT_SENT, NOTHING, Counted, Details, Layout, Many, OrNothing, Record
 
 GROUP_INFO = Record(GroupInfo, id=U32, partitions_count=U32, members_count=U32, name=NAME8)
 GROUP_MEMBER = Record(GroupMember, id=U32, partitions=Counted(U32))
@@ -38,7 +38,9 @@ _GROUP = {**_TOPIC, "group": IDENTIFIER}
 LAYOUTS = {
     Code.GET_CONSUMER_GROUP: Layout(Record(GetConsumerGroup, **_GROUP), OrNothing(GROUP_DETAILS)),
     Code.GET_CONSUMER_GROUPS: Layout(Record(GetConsumerGroups, **_TOPIC), Many(GROUP_INFO)),
-    Code.CREATE_CONSUMER_GROUP: Layout(Record(CreateConsumerGroup, **_TOPIC, name=NAME8), GROUP_DETAILS),
+    Code.CREATE_CONSUMER_GROUP: Layout(
+        Record(CreateConsumerGroup, **_TOPIC, name=NAME8, wanted_id=NOT_SENT), GROUP_DETAILS
+    ),
     Code.DELETE_CONSUMER_GROUP: Layout(Record(DeleteConsumerGroup, **_GROUP), NOTHING),
     Code.JOIN_CONSUMER_GROUP: Layout(Record(JoinConsumerGroup, **_GROUP), NOTHING),
     Code.LEAVE_CONSUMER_GROUP: Layout(Record(LeaveConsumerGroup, **_GROUP), NOTHING),

@@ -17,7 +17,7 @@ from borzoi.model.replies import StreamDetails, StreamInfo
 from borzoi.model.requests import CreateStream, DeleteStream, GetStream, GetStreams, PurgeStream, UpdateStream
 from borzoi.wire.commands import Code
 from borzoi.wire.fields import IDENTIFIER, NAME8, U32, U64
-from borzoi.wire.records import NOTHING, Details, Layout, Many, OrNothing, Record
+from borzoi.wire.records import NOT_SENT, NOTHING, Details, Layout, Many, OrNothing, Record
 from borzoi.wire.vsr.options import OPTIONS, OPTIONS32
 from borzoi.wire.vsr.topics import TOPIC_INFO
 
@@ -36,7 +36,9 @@ STREAM_DETAILS = Details(StreamDetails, "topics_count", stream=STREAM_INFO, topi
 LAYOUTS = {
     Code.GET_STREAM: Layout(Record(GetStream, stream=IDENTIFIER), OrNothing(STREAM_DETAILS)),
     Code.GET_STREAMS: Layout(Record(GetStreams), Many(STREAM_INFO)),
-    Code.CREATE_STREAM: Layout(Record(CreateStream, name=NAME8, options=OPTIONS), STREAM_DETAILS),
+    Code.CREATE_STREAM: Layout(
+        Record(CreateStream, name=NAME8, options=OPTIONS, wanted_id=NOT_SENT), STREAM_DETAILS
+    ),
     Code.DELETE_STREAM: Layout(Record(DeleteStream, stream=IDENTIFIER), NOTHING),
     Code.UPDATE_STREAM: Layout(Record(UpdateStream, stream=IDENTIFIER, name=NAME8, options=OPTIONS), NOTHING),
     Code.PURGE_STREAM: Layout(Record(PurgeStream, stream=IDENTIFIER), NOTHING),

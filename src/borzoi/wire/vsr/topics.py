@@ -33,7 +33,7 @@ from borzoi.model.requests import (
 from borzoi.model.values import Compression
 from borzoi.wire.commands import Code
 from borzoi.wire.fields import IDENTIFIER, NAME8, U32, U64, Enumerated
-from borzoi.wire.records import NOTHING, Counted, Details, Layout, OrNothing, Record
+from borzoi.wire.records import NOT_SENT, NOTHING, Counted, Details, Layout, OrNothing, Record
 from borzoi.wire.vsr.options import OPTIONS, OPTIONS32
 
 PARTITION_INFO = Record(
@@ -67,7 +67,14 @@ LAYOUTS = {
     Code.GET_TOPIC: Layout(Record(GetTopic, **_TOPIC), OrNothing(TOPIC_DETAILS)),
     Code.GET_TOPICS: Layout(Record(GetTopics, stream=IDENTIFIER), Counted(TOPIC_INFO, may_be_missing=True)),
     Code.CREATE_TOPIC: Layout(
-        Record(CreateTopic, stream=IDENTIFIER, partitions_count=U32, name=NAME8, options=OPTIONS),
+        Record(
+            CreateTopic,
+            stream=IDENTIFIER,
+            partitions_count=U32,
+            name=NAME8,
+            options=OPTIONS,
+            wanted_id=NOT_SENT,
+        ),
         TOPIC_DETAILS,
     ),
     Code.DELETE_TOPIC: Layout(Record(DeleteTopic, **_TOPIC), NOTHING),
