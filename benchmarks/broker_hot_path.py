@@ -52,6 +52,7 @@ class Cell:
     polls: bool = False
     goal_cpu_us: float | None = None
     one_core: bool = False
+    own_core: bool = False
 
 
 CELLS = {
@@ -60,6 +61,7 @@ CELLS = {
     "c": Cell("send 1000 x 100 B, 1 connection", 1000, 100, 1, 0.7),
     "d": Cell("send 1 x 1 KB, 4 connections", 1, 1024, 4, 0.5, goal_cpu_us=25.0),
     "s": Cell("as d, all on one core", 1, 1024, 4, 0.5, goal_cpu_us=25.0, one_core=True),
+    "t": Cell("as d, server on its own core", 1, 1024, 4, 0.5, goal_cpu_us=25.0, own_core=True),
     "e": Cell("poll 1000 x 1 KB, 1 connection", 1000, 1024, 1, 0.8, polls=True),
 }
 
@@ -158,8 +160,11 @@ class Bench:
         self, server: Launched, work: Sequence[Sends | Polls], seconds: float, cell: Cell
     ) -> Measurement:
         everywhere = os.sched_getaffinity(0)
-        cores = {max(everywhere)} if cell.one_core else everywhere
-        server.pin(cores)
+        server_cores = {max(everywhere)} if cell.one_core or cell.own_core else everywhere
+        cores = server_cores
+        if cell.own_core and len(everywhere) > 1:
+            cores = everywhere - server_cores
+        server.pin(server_cores)
         try:
             return measure(work, server.cpu_s, seconds=seconds, most_bytes=MOST_BYTES_PER_ROUND, cores=cores)
         finally:

@@ -13,7 +13,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from xxhash import xxh3_64_intdigest
 
@@ -94,6 +94,9 @@ _NON_REPLICATED = Operation.NON_REPLICATED.value
 _POLL = Code.POLL_MESSAGES.value
 _POLLING_KINDS = range(PollingKind.OFFSET, PollingKind.NEXT + 1)
 
+# What RequestHeader._make does, without a call of its own.
+_as_tuple: Callable[[type[RequestHeader], tuple[Any, ...]], RequestHeader] = tuple.__new__
+
 _Route = TypeVar("_Route", messages.SendRoute, messages.PollRoute)
 
 
@@ -125,7 +128,7 @@ class VsrConversation:
         return frame_size(data, position, self._frame_bytes_allowed)  # to say what is wrong
 
     def receive(self, data: memoryview, position: int, end: int, now_us: int) -> Answer | Waiting:
-        header = RequestHeader(*REQUEST.unpack_from(data, position))
+        header = _as_tuple(RequestHeader, REQUEST.unpack_from(data, position))
         self._client.last_seen_us = now_us
         body = data[position + HEADER_BYTES : end]
         try:
