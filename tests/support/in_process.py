@@ -43,9 +43,10 @@ from borzoi.model.values import (
     UserStatus,
 )
 from borzoi.server import maintenance
-from borzoi.server.app import _loop_factory, broker_settings
 from borzoi.server.config import load
+from borzoi.server.serving import broker_settings, loop_factory
 from borzoi.server.tcp.listener import TcpListener
+from borzoi.server.tcp.port import address_of, take_port
 from borzoi.server.waiting import Worker
 from borzoi.wire.batch import NewMessage, build, frames, read_header, split
 from borzoi.wire.commands import COMMAND_BY_REQUEST
@@ -316,7 +317,7 @@ class LocalServer:
         return raw
 
     def _run(self) -> None:
-        with cheap_passwords(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with cheap_passwords(), asyncio.Runner(loop_factory=loop_factory()) as runner:
             try:
                 runner.run(self._serve())
             except BaseException as error:
@@ -330,11 +331,11 @@ class LocalServer:
         directory = DataDirectory(self.config.system.path)
         directory.open()
         try:
-            self.broker = Broker(directory, broker_settings(self.config, ""), self.events, _now_us())
+            port = take_port(self.config.tcp.address)
+            settings = broker_settings(self.config, address_of(port))
+            self.broker = Broker(directory, settings, self.events, _now_us())
             self.worker = Worker(self.broker, self._loop)
-            self.listener = TcpListener(self.config, self.broker, self.worker)
-            self.listener.bind()
-            self.broker.settings = broker_settings(self.config, self.listener.address)
+            self.listener = TcpListener(self.config, self.broker, self.worker, port)
             self.broker.open(_now_us())
             await self.listener.start()
             tasks = [

@@ -214,7 +214,8 @@ def test_both_signals_end_the_server_in_good_order(data, number):
 
 def test_a_client_that_does_not_read_cannot_keep_the_server_from_stopping(data, monkeypatch):
     impatient = (
-        "import borzoi.server.app as app; app._DRAIN_SECONDS = 0.5; from borzoi.cli.main import main; main()"
+        "import borzoi.server.serving as serving; serving._DRAIN_SECONDS = 0.5; "
+        "from borzoi.cli.main import main; main()"
     )
     monkeypatch.setenv(COMMAND_VARIABLE, shlex.join([sys.executable, "-c", impatient, "server"]))
     server = ServerProcess(data)

@@ -4,20 +4,18 @@ import asyncio
 import socket
 import ssl
 from pathlib import Path
-from typing import cast
 
 from borzoi.broker.broker import Broker
 from borzoi.server.config import Config, split_address
 from borzoi.server.tcp.budget import BufferBudget
 from borzoi.server.tcp.connection import Connection
+from borzoi.server.tcp.port import BACKLOG, address_of
 from borzoi.server.tcp.tls import TlsError, self_signed, server_context
 from borzoi.server.waiting import Worker
 
-_BACKLOG = 1024
-
 
 class TcpListener:
-    def __init__(self, config: Config, broker: Broker, worker: Worker) -> None:
+    def __init__(self, config: Config, broker: Broker, worker: Worker, port: socket.socket) -> None:
         self.broker = broker
         self.worker = worker
         self.budget = BufferBudget(config.limits.max_buffered_bytes)
@@ -26,40 +24,22 @@ class TcpListener:
         self.connections_max = config.limits.max_connections
         self.frame_timeout_us = config.limits.frame_timeout_us
         self.login_timeout_us = config.limits.login_timeout_us
-        self.address = ""  # the real one, once listening
+        self.address = address_of(port)
         self._config = config
         self._server: asyncio.Server | None = None
-        self._socket: socket.socket | None = None
-
-    def bind(self) -> None:
-        """Take the port before anything else is done. Raises OSError."""
-        host, port = split_address(self._config.tcp.address)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((host, port))
-        except OSError:
-            listening.close()
-            raise
-        listening.setblocking(False)
-        self._socket = listening
-        bound = listening.getsockname()
-        self.address = f"[{bound[0]}]:{bound[1]}" if family == socket.AF_INET6 else f"{bound[0]}:{bound[1]}"
+        self._socket = port
 
     @property
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
     async def start(self) -> None:
-        """Accept connections on the port that `bind` took."""
-        if self._socket is None:
-            self.bind()
+        """Accept connections, those first that came while the server started."""
         context = self._tls()
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self),
-            sock=cast("socket.socket", self._socket),
-            backlog=_BACKLOG,
+            sock=self._socket,
+            backlog=BACKLOG,
             ssl=context,
             ssl_handshake_timeout=self.login_timeout_us / 1_000_000 if context else None,
         )
@@ -71,7 +51,7 @@ class TcpListener:
     def stop_accepting(self) -> None:
         if self._server is not None:
             self._server.close()
-        elif self._socket is not None:
+        else:
             self._socket.close()
 
     @property
