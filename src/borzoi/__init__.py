@@ -1,3 +1,101 @@
-"""Borzoi: a persistent message streaming platform that speaks Apache Iggy's wire protocols."""
+"""Borzoi: a persistent message streaming platform that speaks Apache Iggy's wire protocols.
+
+The client's names can be imported from here; they are loaded when first used, so that the server and the
+command line do not pay for them.
+"""
+
+# What type checkers take for true; importing `typing` for it would cost more than the rest of this module.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from borzoi.client.aio import AsyncClient
+    from borzoi.client.details import (
+        ClientDetails,
+        ConsumerGroupDetails,
+        StreamDetails,
+        TopicDetails,
+        UserDetails,
+    )
+    from borzoi.client.sync import Client
+    from borzoi.client.values import (
+        ConnectionState,
+        Consumer,
+        Partitioning,
+        PollingStrategy,
+        ReceivedMessage,
+        SendMessage,
+    )
+    from borzoi.model.errors import BorzoiError
+    from borzoi.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
+    from borzoi.model.values import Compression, HeaderKind, TypedValue, UserStatus
+    from borzoi.wire.batch import BatchHeader
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "AsyncClient": "borzoi.client.aio",
+    "BatchHeader": "borzoi.wire.batch",
+    "BorzoiError": "borzoi.model.errors",
+    "Client": "borzoi.client.sync",
+    "ClientDetails": "borzoi.client.details",
+    "Compression": "borzoi.model.values",
+    "ConnectionState": "borzoi.client.values",
+    "Consumer": "borzoi.client.values",
+    "ConsumerGroupDetails": "borzoi.client.details",
+    "GlobalPermissions": "borzoi.model.permissions",
+    "HeaderKind": "borzoi.model.values",
+    "Partitioning": "borzoi.client.values",
+    "Permissions": "borzoi.model.permissions",
+    "PollingStrategy": "borzoi.client.values",
+    "ReceivedMessage": "borzoi.client.values",
+    "SendMessage": "borzoi.client.values",
+    "StreamDetails": "borzoi.client.details",
+    "StreamPermissions": "borzoi.model.permissions",
+    "TopicDetails": "borzoi.client.details",
+    "TopicPermissions": "borzoi.model.permissions",
+    "TypedValue": "borzoi.model.values",
+    "UserDetails": "borzoi.client.details",
+    "UserStatus": "borzoi.model.values",
+}
+
+__all__ = [
+    "AsyncClient",
+    "BatchHeader",
+    "BorzoiError",
+    "Client",
+    "ClientDetails",
+    "Compression",
+    "ConnectionState",
+    "Consumer",
+    "ConsumerGroupDetails",
+    "GlobalPermissions",
+    "HeaderKind",
+    "Partitioning",
+    "Permissions",
+    "PollingStrategy",
+    "ReceivedMessage",
+    "SendMessage",
+    "StreamDetails",
+    "StreamPermissions",
+    "TopicDetails",
+    "TopicPermissions",
+    "TypedValue",
+    "UserDetails",
+    "UserStatus",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only users of the client pay for it
+
+    value: object = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,13 @@
+"""The client: `AsyncClient` and `Client`, one dialogue with the server and two ways to wait for it.
+
+    values, details     what users pass in and get back
+    settings            addresses, connection strings, credentials, TLS
+    streams, topics, messages, offsets, groups, users, system
+                        one function per command: arguments in, a `Call` out
+    dialogue            what is said on one connection: frames, numbers, results, evictions, groups
+    recovery            what is done about connections: log in, come back, send again or not
+    incoming            bytes received, cut into replies
+    aio, sync           the drivers: sockets, time, locks
+
+Import the public names from `borzoi`.
+"""
