@@ -224,9 +224,16 @@ class Connection(asyncio.BufferedProtocol):
 
         def done(outcome: object) -> None:
             self._is_waiting = False
-            if not self._is_closing:
-                self._write(waiting.finish(outcome))
-                self._pump()
+            if self._is_closing:
+                return
+            try:
+                answer = waiting.finish(outcome)
+            except Exception as error:
+                self._host.broker.logger.exception("answer failed unexpectedly", reason=repr(error))
+                self.close("internal error")  # or the client would wait for the answer
+                return
+            self._write(answer)
+            self._pump()
 
         self._host.worker.start(waiting.pending, done)
 
