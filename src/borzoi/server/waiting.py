@@ -70,6 +70,8 @@ class Worker:
             self.syncer.submit(pending.jobs, finish)
         except OSError as error:
             finish(error)
+        except RuntimeError:  # the syncer has ended, and so has everything it was to make durable
+            done(Error("the server is stopping"))
 
     def _run(self, pending: OnThread, done: Done) -> None:
         def finished(future: "asyncio.Future[object]") -> None:

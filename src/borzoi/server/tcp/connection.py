@@ -10,6 +10,7 @@ not take what it asked for, frames stay in the buffer and, when that is full, in
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from borzoi.broker.broker import Broker
@@ -44,11 +45,13 @@ class ConnectionHost(Protocol):
     connections_max: int
     frame_timeout_us: int
     login_timeout_us: int
+    now_us: Callable[[], int]
 
 
 class Connection(asyncio.BufferedProtocol):
     def __init__(self, host: ConnectionHost) -> None:
         self._host = host
+        self._now_us = host.now_us
         self._transport: asyncio.Transport | None = None
         self._client: Client | None = None
         self._conversation: Conversation | None = None
@@ -76,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         address = f"{peer[0]}:{peer[1]}" if peer else "unknown"
         host.connections.add(self)
-        self._client = host.broker.clients.connect(Transport.TCP, address, _now_us())
+        self._client = host.broker.clients.connect(Transport.TCP, address, self._now_us())
         self._resize(FRAME_BYTES_UNAUTHENTICATED)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
@@ -84,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = True
         if self._client is not None:
             host.connections.discard(self)
-            host.broker.disconnect(self._client, _now_us())
+            host.broker.disconnect(self._client, self._now_us())
             self._client = None
             host.budget.forget(self, len(self._buffer))
         self._transport = None
@@ -165,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
     def _pump(self) -> None:
         """Answer every whole frame in the buffer, then write all answers at once."""
         answers: list[BytesLike] = []
-        now_us = _now_us()
+        now_us = self._now_us()
         was_large = False
         try:
             while self._start != self._end and not (
@@ -312,5 +315,5 @@ def _buffer_bytes_for(frame_bytes: int) -> int:
     return _BOUNDED_READ_BYTES if BUFFER_BYTES <= frame_bytes < _BOUNDED_READ_BYTES else frame_bytes
 
 
-def _now_us() -> int:
+def wall_clock_us() -> int:
     return time.time_ns() // 1000

@@ -3,19 +3,27 @@
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 from borzoi.broker.broker import Broker
 from borzoi.server.config import Config, split_address
 from borzoi.server.tcp.budget import BufferBudget
-from borzoi.server.tcp.connection import Connection
+from borzoi.server.tcp.connection import Connection, wall_clock_us
 from borzoi.server.tcp.port import BACKLOG, address_of
 from borzoi.server.tcp.tls import TlsError, self_signed, server_context
 from borzoi.server.waiting import Worker
 
 
 class TcpListener:
-    def __init__(self, config: Config, broker: Broker, worker: Worker, port: socket.socket) -> None:
+    def __init__(
+        self,
+        config: Config,
+        broker: Broker,
+        worker: Worker,
+        port: socket.socket,
+        now_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
         self.broker = broker
         self.worker = worker
         self.budget = BufferBudget(config.limits.max_buffered_bytes)
@@ -24,6 +32,7 @@ class TcpListener:
         self.connections_max = config.limits.max_connections
         self.frame_timeout_us = config.limits.frame_timeout_us
         self.login_timeout_us = config.limits.login_timeout_us
+        self.now_us = now_us
         self.address = address_of(port)
         self._config = config
         self._server: asyncio.Server | None = None
@@ -37,12 +46,15 @@ class TcpListener:
         """Accept connections, those first that came while the server started."""
         context = self._tls()
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self),
+            self.new_connection,
             sock=self._socket,
             backlog=BACKLOG,
             ssl=context,
             ssl_handshake_timeout=self.login_timeout_us / 1_000_000 if context else None,
         )
+
+    def new_connection(self) -> Connection:
+        return Connection(self)
 
     def tick(self, now_us: int) -> None:
         for connection in list(self.connections):
