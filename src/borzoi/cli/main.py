@@ -1,19 +1,107 @@
 """Entry point of the `borzoi` command: puts the commands together.
 
-Commands import what they need when they run, so that asking for help, or starting the server, does not pay
-for the others.
+Commands are imported when they are asked for, and import what they need when they run, so that asking for
+help, or starting the server, does not pay for the others.
 """
 
-from typing import Annotated
+import sys
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from borzoi import __version__
 from borzoi.cli.config import config_commands
+from borzoi.cli.options import EXIT_INTERRUPTED, DeadlineOption, JsonOption, ServerOption
 from borzoi.cli.server import server
+
+# Command: where it is.
+_MODULES = {
+    "ping": "borzoi.cli.system:ping_command",
+    "stats": "borzoi.cli.system:stats_command",
+    "me": "borzoi.cli.system:me_command",
+    "snapshot": "borzoi.cli.system:snapshot_command",
+    "stream": "borzoi.cli.stream:stream_commands",
+    "topic": "borzoi.cli.topic:topic_commands",
+    "partition": "borzoi.cli.partition:partition_commands",
+    "segment": "borzoi.cli.segment:segment_commands",
+    "message": "borzoi.cli.message:message_commands",
+    "consumer-group": "borzoi.cli.consumer_group:group_commands",
+    "consumer-offset": "borzoi.cli.consumer_offset:offset_commands",
+    "client": "borzoi.cli.client:client_commands",
+    "user": "borzoi.cli.user:user_commands",
+    "pat": "borzoi.cli.pat:token_commands",
+}
+_ALIASES = {
+    "s": "stream",
+    "t": "topic",
+    "p": "partition",
+    "seg": "segment",
+    "m": "message",
+    "g": "consumer-group",
+    "o": "consumer-offset",
+    "c": "client",
+    "u": "user",
+}
+# What does not talk to a server has no use for the options that say how.
+_LOCAL = ("server", "config")
+
+# Its module has a different name in different versions of Typer.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+
+
+class Commands(TyperGroup):
+    """The top of the command line: finds commands when they are needed, and ends in one line on misuse."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *_MODULES]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        name = _ALIASES.get(cmd_name, cmd_name)
+        if name not in _MODULES:
+            return super().get_command(ctx, name)
+        module, _, attribute = _MODULES[name].partition(":")
+        return typer.main.get_command(getattr(import_module(module), attribute))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except _UsageError as error:
+            # The inherited suggestions know only commands that are loaded.
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], _MODULES)
+            if close:
+                error.message = f"{error.message.rstrip('.')}. Did you mean '{close[0]}'?"
+            raise
+
+    def main(
+        self,
+        args: Any = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Like the inherited one; `standalone_mode` ends the process."""
+        try:
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except typer.Abort:
+            print("error: interrupted", file=sys.stderr)
+            code = EXIT_INTERRUPTED
+        except _UsageError as error:
+            _explain(error)
+            code = error.exit_code
+        if standalone_mode:
+            sys.exit(code if isinstance(code, int) else 0)
+        return code
+
 
 app = typer.Typer(
     name="borzoi",
+    cls=Commands,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -26,6 +114,9 @@ app.add_typer(config_commands, name="config")
 def borzoi(
     context: typer.Context,
     *,
+    server: ServerOption = None,
+    deadline: DeadlineOption = None,
+    as_json: JsonOption = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", show_default=False)
     ] = False,
@@ -39,14 +130,34 @@ def borzoi(
     \b
     See what it would run with, and where each setting comes from:
         borzoi config show --origin
+
+    \b
+    Send and read a message:
+        borzoi stream create orders
+        borzoi topic create orders events
+        borzoi message send orders events "hello"
+        borzoi message poll orders events 0 --first
     """  # noqa: D301 - \b tells the help formatter to keep the lines
     if version:
         print(f"borzoi {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help())
+    elif context.invoked_subcommand in _LOCAL and (server or deadline or as_json):
+        raise typer.BadParameter(
+            f'"{context.invoked_subcommand}" does not talk to a server; write its options after it'
+        )
 
 
 def main() -> None:
     """Runs the command line; the installed `borzoi` script calls this."""
     app()
+
+
+def _explain(error: Any) -> None:
+    text = error.format_message()
+    if "\n" in text:  # a group without a command: its help
+        print(text)
+        return
+    path = error.ctx.command_path if error.ctx is not None else "borzoi"
+    print(f"error: {text.rstrip('.')}. See: {path} --help", file=sys.stderr)
