@@ -9,6 +9,8 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from borzoi.client.aio import AsyncClient
+    from borzoi.client.consumer import AsyncConsumer
+    from borzoi.client.dead_letters import DeadLetter
     from borzoi.client.details import (
         ClientDetails,
         ConsumerGroupDetails,
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
         TopicDetails,
         UserDetails,
     )
+    from borzoi.client.holdings import OffsetGap
+    from borzoi.client.producer import AsyncProducer, SendFailed
+    from borzoi.client.retry import RetryPolicy
     from borzoi.client.sync import Client
     from borzoi.client.values import (
         ConnectionState,
@@ -34,6 +39,8 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "AsyncClient": "borzoi.client.aio",
+    "AsyncConsumer": "borzoi.client.consumer",
+    "AsyncProducer": "borzoi.client.producer",
     "BatchHeader": "borzoi.wire.batch",
     "BorzoiError": "borzoi.model.errors",
     "Client": "borzoi.client.sync",
@@ -42,12 +49,16 @@ _MODULES = {
     "ConnectionState": "borzoi.client.values",
     "Consumer": "borzoi.client.values",
     "ConsumerGroupDetails": "borzoi.client.details",
+    "DeadLetter": "borzoi.client.dead_letters",
     "GlobalPermissions": "borzoi.model.permissions",
     "HeaderKind": "borzoi.model.values",
+    "OffsetGap": "borzoi.client.holdings",
     "Partitioning": "borzoi.client.values",
     "Permissions": "borzoi.model.permissions",
     "PollingStrategy": "borzoi.client.values",
     "ReceivedMessage": "borzoi.client.values",
+    "RetryPolicy": "borzoi.client.retry",
+    "SendFailed": "borzoi.client.producer",
     "SendMessage": "borzoi.client.values",
     "StreamDetails": "borzoi.client.details",
     "StreamPermissions": "borzoi.model.permissions",
@@ -60,6 +71,8 @@ _MODULES = {
 
 __all__ = [
     "AsyncClient",
+    "AsyncConsumer",
+    "AsyncProducer",
     "BatchHeader",
     "BorzoiError",
     "Client",
@@ -68,12 +81,16 @@ __all__ = [
     "ConnectionState",
     "Consumer",
     "ConsumerGroupDetails",
+    "DeadLetter",
     "GlobalPermissions",
     "HeaderKind",
+    "OffsetGap",
     "Partitioning",
     "Permissions",
     "PollingStrategy",
     "ReceivedMessage",
+    "RetryPolicy",
+    "SendFailed",
     "SendMessage",
     "StreamDetails",
     "StreamPermissions",
