@@ -21,9 +21,11 @@ setup: $(STAMP) ## Create .venv with Borzoi and the development tools
 
 up: $(STAMP) ## Run the platform (set up first if needed)
 	@echo "Try next, in another terminal:"
-	@echo "  python3 -m pip install apache-iggy==0.9.0    # the official client works unchanged"
-	@echo "  iggy://iggy:iggy@127.0.0.1:8090              # its connection string"
+	@echo "  $(BIN)/borzoi stream create orders && $(BIN)/borzoi topic create orders events"
+	@echo "  $(BIN)/borzoi message send orders events hello && $(BIN)/borzoi message poll orders events 0 --first"
 	@echo "  $(BIN)/borzoi config show --origin           # every setting and where it comes from"
+	@echo "  python3 -m pip install apache-iggy==0.9.0    # the official clients work unchanged:"
+	@echo "  iggy://iggy:iggy@127.0.0.1:8090              # their connection string"
 	@exec $(BIN)/borzoi server
 
 test: lint ## Lint, type-check and run every test

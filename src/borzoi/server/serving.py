@@ -20,7 +20,7 @@ from borzoi.log.directory import DataDirectory
 from borzoi.model.limits import U64_MAX
 from borzoi.model.replies import ClusterNode
 from borzoi.server import maintenance
-from borzoi.server.config import Config, Loaded, is_loopback, split_address
+from borzoi.server.config import Config, Loaded, forbids_default_password, split_address
 from borzoi.server.config.sections import Root
 from borzoi.server.errors import StartError
 from borzoi.server.generations import warm_up
@@ -128,8 +128,7 @@ class _Server:
     def _refuse_default_password(self, broker: Broker) -> None:
         """Whoever can reach the port could log in as root with a password everybody knows."""
         config = self.config
-        host, _ = split_address(config.tcp.address)
-        if is_loopback(host) or config.system.allow_default_password:
+        if not forbids_default_password(config):
             return
         if is_password(broker.users.by_id[ROOT_ID].password_hash, Root().password):
             raise StartError(

@@ -12,7 +12,7 @@ Invariant: a `Config` that `load` returned satisfies every rule; nothing later n
 """
 
 from borzoi.server.config.addresses import is_loopback, split_address
-from borzoi.server.config.checks import default_password_problem
+from borzoi.server.config.checks import forbids_default_password
 from borzoi.server.config.errors import ConfigError
 from borzoi.server.config.loader import Loaded, load
 from borzoi.server.config.sections import Config
@@ -21,7 +21,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Loaded",
-    "default_password_problem",
+    "forbids_default_password",
     "is_loopback",
     "load",
     "split_address",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from borzoi.model.units import MAX_TOPIC_SIZE_UNLIMITED, render_byte_size
 from borzoi.server.config.addresses import is_loopback, split_address
-from borzoi.server.config.sections import Config, Root
+from borzoi.server.config.sections import Config
 
 _SHORTEST_INTERVAL_US = 1000
 
@@ -59,20 +59,7 @@ def ineffective(config: Config) -> Iterator[str]:
         yield "system.topic.max_size has no effect while system.topic.delete_oldest_segments is false"
 
 
-def default_password_problem(config: Config) -> str | None:
-    """Why these credentials must not be used on these addresses, or None.
-
-    Only the caller knows whether root still has the password of a first start; it asks before it listens.
-    """
-    if (
-        not config.tcp.enabled
-        or config.system.allow_default_password
-        or config.root.password != Root().password
-    ):
-        return None
-    if is_loopback(split_address(config.tcp.address)[0]):
-        return None
-    return (
-        f"tcp.address {config.tcp.address} can be reached from other machines and root has the default"
-        " password; set IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD, or system.allow_default_password = true"
-    )
+def forbids_default_password(config: Config) -> bool:
+    """Whether strangers could reach the server, so that root must not have the password everybody knows."""
+    host, _ = split_address(config.tcp.address)
+    return config.tcp.enabled and not config.system.allow_default_password and not is_loopback(host)
