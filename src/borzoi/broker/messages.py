@@ -56,7 +56,6 @@ class SendRoute:
     version: int
     topic: Topic
     partition: Partition | None
-    key: bytes
     verify_messages: bool
     # fsync after so many messages or bytes; 0 = never because of an append
     sync_messages: int
@@ -95,7 +94,6 @@ def resolve_send(
         broker.metadata.version,
         found,
         partition,
-        partitioning.value,
         # Recovery may have to trust messages' own checksums for what the index does not cover after
         # a power loss; so they are checked on the way in wherever an acknowledgement survives that.
         verify_messages=broker.settings.verify_messages or bool(sync_messages),

@@ -121,9 +121,6 @@ class Entries:
         """Slot of the first run that can hold a batch of this time or later."""
         return max(bisect_left(self.timestamps, timestamp_us) - 1, 0)
 
-    def run_of_position(self, position: int) -> int:
-        return max(bisect_right(self.positions, position) - 1, 0)
-
 
 class SegmentIndex:
     """Grows with the active segment's appends; answers look-ups for any segment."""
