@@ -54,6 +54,7 @@ from borzoi.model.requests import (
     PollMessages,
     Request,
     SendMessages,
+    StageMessages,
     SyncConsumerGroup,
 )
 from borzoi.model.values import FENCED_PARTITION_ID, BytesLike, ConsumerKind
@@ -80,6 +81,7 @@ from borzoi.wire.vsr.login import (
 )
 from borzoi.wire.vsr.messages import send_prefix
 from borzoi.wire.vsr.operations import OPERATION_BY_CODE, Operation, is_result_framed
+from borzoi.wire.vsr.transactions import stage_prefix
 
 T = TypeVar("T")
 
@@ -273,6 +275,8 @@ def _body(request: Request) -> Parts:
         if isinstance(request, SendMessages):
             # As parts, so that the batch is not copied.
             body: Parts = [send_prefix(request), request.batch]
+        elif isinstance(request, StageMessages):
+            body = [stage_prefix(request), request.batch]
         else:
             body = [codec.encode_request(request)]
     except LocalProtocolError as error:

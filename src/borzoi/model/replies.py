@@ -226,3 +226,46 @@ class Snapshot(msgspec.Struct, frozen=True):
     """A ZIP archive with what a person who helps from afar wants to see."""
 
     archive: bytes
+
+
+class PartitionExtent(msgspec.Struct, frozen=True):
+    """What a partition holds: offsets from `first_offset` up to, not including, `next_offset`.
+
+    Where a `ByteCut` was asked for, `cut_offset` is where its bytes end, and `bytes_after` is how many bytes
+    there are from its offset to the end; otherwise the end, and how many there are at all.
+    """
+
+    partition_id: int
+    first_offset: int
+    next_offset: int
+    cut_offset: int
+    bytes_after: int
+
+
+class TopicExtent(msgspec.Struct, frozen=True):
+    """A topic that was deleted and made again under its old name has another `created_at_us`."""
+
+    stream_id: int
+    topic_id: int
+    created_at_us: int
+    partitions: tuple[PartitionExtent, ...]
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """`batches_count` are staged for the attempt now; none if the epoch is committed already."""
+
+    is_committed: bool
+    batches_count: int
+
+
+class EpochCommitted(msgspec.Struct, frozen=True):
+    """`is_repeated` if it had been committed before, which changed nothing."""
+
+    epoch: int
+    is_repeated: bool
+    messages_count: int
+
+
+class ProducerEpoch(msgspec.Struct, frozen=True):
+    epoch: int
+    committed_at_us: int

@@ -291,6 +291,68 @@ class SyncConsumerGroup(msgspec.Struct, frozen=True):
     group: Identifier
 
 
+class ByteCut(msgspec.Struct, frozen=True):
+    """Asks where the bytes from `offset` on exceed `bytes_max`."""
+
+    partition_id: int
+    offset: int
+    bytes_max: int
+
+
+class GetTopicExtent(msgspec.Struct, frozen=True):
+    stream: Identifier
+    topic: Identifier
+    cuts: tuple[ByteCut, ...] = ()
+
+
+class StageMessages(msgspec.Struct, frozen=True):
+    """One batch for later: nobody sees it before its epoch is committed. See `borzoi.broker.transactions`.
+
+    `producer` names who writes epochs in order; `task` and `attempt` tell apart the parts of an epoch and
+    the tries at one part; `sequence` counts the batches of an attempt from 0, so that a repetition is known.
+    """
+
+    stream: Identifier
+    topic: Identifier
+    producer: str
+    epoch: int
+    task: int
+    attempt: int
+    sequence: int
+    partitioning: Partitioning
+    messages_count: int
+    batch: BytesLike
+
+
+class StagedPart(msgspec.Struct, frozen=True):
+    """The attempt at a task that counts, and how many batches it staged."""
+
+    task: int
+    attempt: int
+    batches_count: int
+
+
+class CommitEpoch(msgspec.Struct, frozen=True):
+    stream: Identifier
+    topic: Identifier
+    producer: str
+    epoch: int
+    parts: tuple[StagedPart, ...]
+
+
+class AbortEpoch(msgspec.Struct, frozen=True):
+    stream: Identifier
+    topic: Identifier
+    producer: str
+    epoch: int
+
+
+class GetProducerEpoch(msgspec.Struct, frozen=True):
+    stream: Identifier
+    topic: Identifier
+    producer: str
+
+
 Request = (
     Ping
     | GetStats
@@ -341,4 +403,9 @@ Request = (
     | JoinConsumerGroup
     | LeaveConsumerGroup
     | SyncConsumerGroup
+    | GetTopicExtent
+    | StageMessages
+    | CommitEpoch
+    | AbortEpoch
+    | GetProducerEpoch
 )

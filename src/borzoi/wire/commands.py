@@ -74,6 +74,12 @@ class Code(IntEnum):
     JOIN_CONSUMER_GROUP = 604
     LEAVE_CONSUMER_GROUP = 605
     SYNC_CONSUMER_GROUP = 606
+    # Borzoi's own, far away from the numbers that the platform gives out.
+    GET_TOPIC_EXTENT = 9001
+    STAGE_MESSAGES = 9010
+    COMMIT_EPOCH = 9011
+    ABORT_EPOCH = 9012
+    GET_PRODUCER_EPOCH = 9013
 
 
 class Answer(Enum):
@@ -128,6 +134,11 @@ _LOGIN_WITH_TOKEN: _Codes = {
 }
 _DESCRIBE_OPTIONS: _Codes = {Generation.VSR: Code.DESCRIBE_OPTIONS}
 _SYNC_CONSUMER_GROUP: _Codes = {Generation.VSR: Code.SYNC_CONSUMER_GROUP}
+_GET_TOPIC_EXTENT: _Codes = {Generation.VSR: Code.GET_TOPIC_EXTENT}
+_STAGE_MESSAGES: _Codes = {Generation.VSR: Code.STAGE_MESSAGES}
+_COMMIT_EPOCH: _Codes = {Generation.VSR: Code.COMMIT_EPOCH}
+_ABORT_EPOCH: _Codes = {Generation.VSR: Code.ABORT_EPOCH}
+_GET_PRODUCER_EPOCH: _Codes = {Generation.VSR: Code.GET_PRODUCER_EPOCH}
 
 COMMANDS: tuple[Command, ...] = (
     _row(Code.PING, rq.Ping, _NOTHING, Access.PUBLIC),
@@ -179,6 +190,11 @@ COMMANDS: tuple[Command, ...] = (
     _row(Code.JOIN_CONSUMER_GROUP, rq.JoinConsumerGroup, _NOTHING, Access.READ_TOPIC),
     _row(Code.LEAVE_CONSUMER_GROUP, rq.LeaveConsumerGroup, _NOTHING, Access.READ_TOPIC),
     _row(_SYNC_CONSUMER_GROUP, rq.SyncConsumerGroup, _maybe(rp.GroupAssignment), Access.AUTHENTICATED),
+    _row(_GET_TOPIC_EXTENT, rq.GetTopicExtent, _one(rp.TopicExtent), Access.POLL),
+    _row(_STAGE_MESSAGES, rq.StageMessages, _one(rp.Staged), Access.SEND),
+    _row(_COMMIT_EPOCH, rq.CommitEpoch, _one(rp.EpochCommitted), Access.SEND),
+    _row(_ABORT_EPOCH, rq.AbortEpoch, _NOTHING, Access.SEND),
+    _row(_GET_PRODUCER_EPOCH, rq.GetProducerEpoch, _maybe(rp.ProducerEpoch), Access.SEND),
 )
 
 COMMAND_BY_NAME: Mapping[str, Command] = MappingProxyType({row.name: row for row in COMMANDS})

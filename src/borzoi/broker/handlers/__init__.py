@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from borzoi.broker.broker import Broker
-from borzoi.broker.handlers import data, groups, streams, system, tokens, topics, users
+from borzoi.broker.handlers import data, extents, groups, streams, system, tokens, topics, users
 from borzoi.broker.handlers.context import Context, Handler
 from borzoi.broker.pending import AfterSync, Pending
 
@@ -20,6 +20,7 @@ HANDLERS: Mapping[type, Handler] = MappingProxyType(
     | topics.HANDLERS
     | groups.HANDLERS
     | data.HANDLERS
+    | extents.HANDLERS
 )
 
 

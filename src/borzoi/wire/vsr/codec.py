@@ -26,7 +26,17 @@ from borzoi.wire.commands import COMMAND_BY_REQUEST, Code, Generation
 from borzoi.wire.cursor import Cursor
 from borzoi.wire.fields import U32, Codec
 from borzoi.wire.records import Layout
-from borzoi.wire.vsr import groups, messages, offsets, streams, system, topics, users
+from borzoi.wire.vsr import (
+    extents,
+    groups,
+    messages,
+    offsets,
+    streams,
+    system,
+    topics,
+    transactions,
+    users,
+)
 
 LAYOUTS: Mapping[Code, Layout] = MappingProxyType(
     system.LAYOUTS
@@ -36,6 +46,8 @@ LAYOUTS: Mapping[Code, Layout] = MappingProxyType(
     | streams.LAYOUTS
     | topics.LAYOUTS
     | groups.LAYOUTS
+    | extents.LAYOUTS
+    | transactions.LAYOUTS
 )
 
 RESULT_OK = bytes(4)
