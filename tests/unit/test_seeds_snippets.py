@@ -1,8 +1,8 @@
 """The platform's own introduction is written against its Python client; what it shows works here too.
 
 The snippets are the calls of the core-concepts document as they stand there: same names, same keywords, same
-order; only the import and the address differ. They run against `borzoi server`. Prose that makes a claim about
-a call has a test beside it.
+order; only the import and the address differ. They run against `borzoi server`. Prose that claims something
+of a call has a test beside it.
 """
 
 import ast

@@ -28,6 +28,12 @@ class MetadataError(Exception):
     """The metadata cannot be read; the text says where and what to do."""
 
 
+def decode_events(snapshot: bytes | None, records: list[bytes]) -> list[ev.AnyEvent]:
+    """Everything that happened, from what a journal holds. Raises msgspec's errors."""
+    events: list[ev.AnyEvent] = _snapshot_decoder.decode(snapshot) if snapshot is not None else []
+    return [*events, *map(_event_decoder.decode, records)]
+
+
 class Metadata:
     def __init__(self, directory: DataDirectory, rebalancing_timeout_us: int) -> None:
         self.catalog = Catalog(rebalancing_timeout_us)
@@ -48,9 +54,7 @@ class Metadata:
         for repair in self.journal.repairs:
             report(repair)
         try:
-            events = _snapshot_decoder.decode(snapshot) if snapshot is not None else []
-            events += [_event_decoder.decode(record) for record in records]
-            for event in events:
+            for event in decode_events(snapshot, records):
                 self._apply(event)
         except (msgspec.MsgspecError, KeyError) as error:
             raise MetadataError(

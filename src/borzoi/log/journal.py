@@ -139,11 +139,9 @@ class Journal:
 
     def _newest_snapshot(self) -> tuple[bytes | None, int]:
         for index, path in reversed(self._numbered("snapshot")):
-            data = path.read_bytes()
-            if len(data) >= _SNAPSHOT.size:
-                digest, stored_index = _SNAPSHOT.unpack_from(data)
-                if stored_index == index and xxh3_64_intdigest(data[8:]) == digest:
-                    return data[_SNAPSHOT.size :], index
+            payload = _snapshot_payload(path.read_bytes(), index)
+            if payload is not None:
+                return payload, index
             self.repairs.append(f"{path}: snapshot is damaged, an older one is used")
             path.rename(path.with_name(f"damaged-{path.name}"))
         return None, 0
@@ -219,6 +217,43 @@ class Journal:
         for (_, path), (next_first, _) in pairwise(journals):
             if next_first <= oldest + 1:  # so all records of this one are in the oldest snapshot
                 path.unlink()
+
+
+def peek(directory: Path) -> tuple[bytes | None, list[bytes]]:
+    """What `Journal.open` would give, without changing a file: for reading beside a server, or from a copy.
+
+    The end of what is read may be older than the newest record. Raises JournalError if records are missing.
+    """
+    journal = Journal(directory)
+    snapshot, index = None, 0
+    for number, path in reversed(journal._numbered("snapshot")):
+        snapshot = _snapshot_payload(path.read_bytes(), number)
+        if snapshot is not None:
+            index = number
+            break
+    records: list[bytes] = []
+    for first, path in journal._numbered("journal"):
+        data = path.read_bytes()
+        position, expected = 0, first
+        while (record := _parse(data, position, expected)) is not None:
+            if expected == index + 1:
+                records.append(record)
+                index = expected
+            expected += 1
+            position += _RECORD.size + len(record)
+    newest = max((first for first, _ in journal._numbered("journal")), default=0)
+    if newest > index + 1:
+        raise JournalError(f"{directory}: the records {index + 1} to {newest - 1} are missing or damaged")
+    return snapshot, records
+
+
+def _snapshot_payload(data: bytes, index: int) -> bytes | None:
+    """The state that a snapshot file holds; None if it is damaged."""
+    if len(data) >= _SNAPSHOT.size:
+        digest, stored_index = _SNAPSHOT.unpack_from(data)
+        if stored_index == index and xxh3_64_intdigest(data[8:]) == digest:
+            return data[_SNAPSHOT.size :]
+    return None
 
 
 def _parse(data: bytes, position: int, expected: int) -> bytes | None:
