@@ -83,7 +83,7 @@ def test_the_async_client_works_in_the_strict_mode_of_pytest_asyncio(run):
 def test_the_documented_examples_run(run):
     text = (REPOSITORY / "docs" / "testing.md").read_text()
     examples = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert len(examples) == 4
+    assert len(examples) == 5
     run("import pytest\nrun_my_program = len\n" + "\n".join(examples), "auto", passed=5)
 
 
