@@ -34,10 +34,11 @@ test: lint ## Lint, type-check and run every test
 unit: $(STAMP) ## Only the fast tests
 	$(BIN)/python -m pytest tests/unit
 
-lint: $(STAMP) ## ruff, mypy, import contracts
+lint: $(STAMP) ## ruff, mypy, pyright, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/basedpyright
 	$(BIN)/lint-imports --verbose | tail -n 12
 
 bench: $(STAMP) ## Measure the hot path against a bare server
