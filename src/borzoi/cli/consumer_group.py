@@ -1,4 +1,4 @@
-"""`borzoi consumer-group`: create, show and delete consumer groups."""
+"""`borzoi consumer-group`: create, show, reset and delete consumer groups."""
 
 from typing import Annotated
 
@@ -6,12 +6,14 @@ import typer
 
 from borzoi.cli.arguments import Stream, Topic
 from borzoi.cli.connection import Invocation, command_group, identifier, refuse, register
+from borzoi.cli.group_reset import reset, undo_reset
 from borzoi.cli.output import print_table
 
 _Group = Annotated[str, typer.Argument(metavar="GROUP", help="Id or name of a group.", show_default=False)]
 
 group_commands = command_group(
-    "Create, show and delete consumer groups.\n\nExample: borzoi consumer-group create orders events billing"
+    "Create, show, reset and delete consumer groups.\n\n"
+    "Example: borzoi consumer-group create orders events billing"
 )
 
 
@@ -100,3 +102,7 @@ def delete(run: Invocation, stream: Stream, topic: Topic, group: _Group) -> None
         topic=identifier(topic),
         group=identifier(group),
     )
+
+
+register(group_commands, "reset")(reset)
+register(group_commands, "undo-reset")(undo_reset)

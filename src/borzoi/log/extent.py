@@ -5,9 +5,32 @@ The answer is as fine as the index: a cut falls on the start of a run, and a run
 """
 
 from bisect import bisect_right
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
-from borzoi.log.partition import PartitionLog
+from borzoi.log.index import Entries
+
+
+class Piece(Protocol):
+    """What is asked of a segment."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def entries(self) -> Entries: ...
+
+
+class Pieces(Protocol):
+    """What is asked of a log: one that is open (`log.partition`), or files of one (`log.offline`)."""
+
+    @property
+    def segments(self) -> Sequence[Piece]: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
 
 
 class Cut(NamedTuple):
@@ -17,7 +40,7 @@ class Cut(NamedTuple):
     bytes_after: int
 
 
-def cut_after(log: PartitionLog, start_offset: int, bytes_max: int) -> Cut:
+def cut_after(log: Pieces, start_offset: int, bytes_max: int) -> Cut:
     """The last run start within `bytes_max` of the run that holds `start_offset`, but past that run's own.
 
     So whoever reads up to the cut gets on, however small `bytes_max` is. May raise OSError.

@@ -37,6 +37,39 @@ class SegmentFile:
     size_bytes: int
     is_sealed: bool
 
+    @property
+    def entries(self) -> Entries:
+        """The segment's index, read anew; made in memory if the file does not cover exactly these bytes."""
+        if not self.size_bytes:
+            return Entries()
+        entries = Entries(_index_bytes(self.path))
+        if entries.tile(self.base_offset, self.size_bytes):
+            return entries
+        scan = Scan(_map(self.path, self.size_bytes), self.base_offset)
+        scan.walk()
+        if scan.position < self.size_bytes:
+            scan.cover_rest()
+        return Entries(pack_entries(scan.entries))
+
+
+class PartitionFiles:
+    """The segments of a partition as they are found; fits `log.extent.cut_after`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.segments = list_segments(directory)
+
+    @property
+    def first_offset(self) -> int:
+        return self.segments[0].base_offset if self.segments else 0
+
+    @property
+    def next_offset(self) -> int:
+        return self.segments[-1].next_offset if self.segments else 0
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
 
 def list_segments(directory: Path, *, sealed_only: bool = False) -> list[SegmentFile]:
     """The segments of a partition in order. Raises OSError if the directory cannot be read."""
@@ -62,7 +95,7 @@ def read_runs(segment: SegmentFile, start: int, end: int, chunk_bytes: int) -> I
     if not segment.size_bytes or start >= min(end, segment.next_offset):
         return
     log = _map(segment.path, segment.size_bytes)
-    entries = _entries(segment, log)
+    entries = segment.entries
     slot = entries.run_of_offset(start)
     stop = bisect_left(entries.offsets, end, lo=slot)
     while slot < stop:
@@ -89,7 +122,7 @@ def offset_at_or_after(segments: list[SegmentFile], timestamp_us: int) -> int:
     for segment in segments:
         if not segment.size_bytes:
             continue
-        entries = _entries(segment, _map(segment.path, segment.size_bytes))
+        entries = segment.entries
         slot = bisect_left(entries.timestamps, timestamp_us)
         if slot:
             before = entries.offsets[slot - 1]
@@ -126,15 +159,3 @@ def _index_bytes(path: Path) -> bytes:
         return path.with_suffix(".index").read_bytes()
     except FileNotFoundError:
         return b""
-
-
-def _entries(segment: SegmentFile, log: memoryview) -> Entries:
-    """The segment's index; made anew in memory if the file does not cover exactly these bytes."""
-    entries = Entries(_index_bytes(segment.path))
-    if entries.tile(segment.base_offset, segment.size_bytes):
-        return entries
-    scan = Scan(log, segment.base_offset)
-    scan.walk()
-    if scan.position < segment.size_bytes:
-        scan.cover_rest()
-    return Entries(pack_entries(scan.entries))
