@@ -28,7 +28,8 @@ fields = st.one_of(
 )
 def test_a_message_that_is_printed_is_read_back_as_it_was(payload, number, headers):
     block = encode_user_headers(headers)
-    line = json.dumps(message_fields(ReceivedMessage(payload, 5, 1, number, 2, 0, 0, block)))
+    head = bytes(8) + number.to_bytes(16, "little")
+    line = json.dumps(message_fields(ReceivedMessage(payload, 5, 1, 2, 0, head, block)))
     read = parse_line(line.encode())
     made = read.payload.encode() if isinstance(read.payload, str) else read.payload
     assert (made, read.id) == (payload, number)

@@ -6,14 +6,32 @@ help, or starting the server, does not pay for the others.
 
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from borzoi import __version__
+from borzoi.cli.coercion import spare
 from borzoi.cli.config import config_commands
-from borzoi.cli.options import EXIT_INTERRUPTED, DeadlineOption, JsonOption, ServerOption
+from borzoi.cli.options import (
+    EXIT_INTERRUPTED,
+    AddressOption,
+    DeadlineOption,
+    JsonOption,
+    KeyOption,
+    PasswordOption,
+    QuietOption,
+    ServerOption,
+    TlsCaFileOption,
+    TlsDomainOption,
+    TlsOption,
+    TokenNameOption,
+    TokenOption,
+    TransportOption,
+    UsernameOption,
+)
 from borzoi.cli.server import server
 
 # Command: where it is.
@@ -32,6 +50,16 @@ _MODULES = {
     "client": "borzoi.cli.client:client_commands",
     "user": "borzoi.cli.user:user_commands",
     "pat": "borzoi.cli.pat:token_commands",
+    "lag": "borzoi.cli.lag:lag_command",
+    "top": "borzoi.cli.top:top_command",
+    "dlq": "borzoi.cli.dlq:dlq_commands",
+    "context": "borzoi.cli.context:context_commands",
+    "login": "borzoi.cli.login:login_command",
+    "logout": "borzoi.cli.login:logout_command",
+    "session": "borzoi.cli.login:session_commands",
+    "cluster": "borzoi.cli.cluster:cluster_commands",
+    "options": "borzoi.cli.describe:options_command",
+    "doctor": "borzoi.cli.doctor:doctor_command",
 }
 _ALIASES = {
     "s": "stream",
@@ -40,12 +68,19 @@ _ALIASES = {
     "seg": "segment",
     "m": "message",
     "g": "consumer-group",
+    "group": "consumer-group",
     "o": "consumer-offset",
     "c": "client",
     "u": "user",
+    "ctx": "context",
+    "li": "login",
+    "lo": "logout",
+    "sess": "session",
+    "cl": "cluster",
 }
 # What does not talk to a server has no use for the options that say how.
 _LOCAL = ("server", "config")
+_SHELLS = ("bash", "zsh", "fish", "powershell")
 
 # Its module has a different name in different versions of Typer.
 _UsageError: Any = typer.BadParameter.__mro__[1]
@@ -53,6 +88,10 @@ _UsageError: Any = typer.BadParameter.__mro__[1]
 
 class Commands(TyperGroup):
     """The top of the command line: finds commands when they are needed, and ends in one line on misuse."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        spare(self)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *_MODULES]
@@ -62,7 +101,7 @@ class Commands(TyperGroup):
         if name not in _MODULES:
             return super().get_command(ctx, name)
         module, _, attribute = _MODULES[name].partition(":")
-        return typer.main.get_command(getattr(import_module(module), attribute))
+        return spare(typer.main.get_command(getattr(import_module(module), attribute)))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
@@ -117,8 +156,27 @@ def borzoi(
     server: ServerOption = None,
     deadline: DeadlineOption = None,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    username: UsernameOption = None,
+    password: PasswordOption = None,
+    token: TokenOption = None,
+    token_name: TokenNameOption = None,
+    address: AddressOption = None,
+    transport: TransportOption = None,
+    tls: TlsOption = None,
+    tls_domain: TlsDomainOption = None,
+    tls_ca_file: TlsCaFileOption = None,
+    encryption_key: KeyOption = None,
+    generate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHELL",
+            help="Print what makes bash, zsh, fish or powershell complete commands, and exit.",
+            show_default=False,
+        ),
+    ] = None,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", show_default=False)
+        bool, typer.Option("--version", "-V", help="Print the version and exit.", show_default=False)
     ] = False,
 ) -> None:
     """A persistent message streaming platform that speaks Apache Iggy's wire protocols.
@@ -137,13 +195,23 @@ def borzoi(
         borzoi topic create orders events
         borzoi message send orders events "hello"
         borzoi message poll orders events 0 --first
+
+    \b
+    Find out why something does not work:
+        borzoi doctor
     """  # noqa: D301 - \b tells the help formatter to keep the lines
     if version:
         print(f"borzoi {__version__}")
         raise typer.Exit
+    if generate is not None:
+        _print_completion(generate)
+        raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help())
-    elif context.invoked_subcommand in _LOCAL and (server or deadline or as_json):
+        return
+    about_server = (server, deadline, address, transport, tls, tls_domain, tls_ca_file, encryption_key)
+    about_login = (username, password, token, token_name)
+    if context.invoked_subcommand in _LOCAL and any((*about_server, *about_login, as_json, quiet)):
         raise typer.BadParameter(
             f'"{context.invoked_subcommand}" does not talk to a server; write its options after it'
         )
@@ -151,7 +219,19 @@ def borzoi(
 
 def main() -> None:
     """Runs the command line; the installed `borzoi` script calls this."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A letter that the terminal does not know is no reason to fail.
+            stream.reconfigure(errors="backslashreplace")
     app()
+
+
+def _print_completion(shell: str) -> None:
+    if shell not in _SHELLS:
+        raise typer.BadParameter(f"--generate {shell}: there is completion for {', '.join(_SHELLS)}")
+    from typer.completion import get_completion_script  # type: ignore[attr-defined] # where it came from is
+
+    print(get_completion_script(prog_name="borzoi", complete_var="_BORZOI_COMPLETE", shell=shell))
 
 
 def _explain(error: Any) -> None:

@@ -2,35 +2,28 @@
 
 import datetime as dt
 import os
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
-from enum import Enum
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from borzoi.cli.arguments import Partition, Stream, Topic
-from borzoi.cli.connection import Invocation, command_group, identifier, register, wrong_usage
-from borzoi.cli.message_lines import header_text, message_fields, parse_header, parse_line
-from borzoi.cli.output import print_json, print_json_line, print_table, shown_time
+from borzoi.cli.connection import Invocation, command_group, identifier, refuse, register, wrong_usage
+from borzoi.cli.decryption import decrypted
+from borzoi.cli.message_lines import header_text, message_fields
+from borzoi.cli.output import print_json_line, print_table, shown_time
+from borzoi.cli.progress import Progress
+from borzoi.cli.send import send
 
 if TYPE_CHECKING:
-    from borzoi.client.values import Partitioning, PollingStrategy, ReceivedMessage, SendMessage
-    from borzoi.model.headers import HeaderField, HeaderKey
-    from borzoi.model.replies import Confirmation
+    from borzoi.client.sync import Client
+    from borzoi.client.values import Consumer, PollingStrategy, ReceivedMessage
+    from borzoi.model.values import Identifier
 
-# What goes into one request: large enough to be fast, well below what a server takes.
-_BATCH_MESSAGES = 1000
-_BATCH_BYTES = 4 << 20
-
-
-class Format(Enum):
-    """What a line of input is."""
-
-    TEXT = "text"
-    JSON = "json"
+# Asked for at once; the server gives fewer if they are large.
+_POLL_MESSAGES = 10_000
 
 
 message_commands = command_group(
@@ -38,96 +31,7 @@ message_commands = command_group(
 )
 
 
-@register(message_commands, "send", "s")
-def send(
-    run: Invocation,
-    stream: Stream,
-    topic: Topic,
-    messages: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="MESSAGE", help="Texts to send.", show_default="lines of standard input"),
-    ] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option(
-            "-p",
-            "--partition-id",
-            "--partition",
-            min=0,
-            help="Send to this partition.",
-            show_default="balanced",
-        ),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "-m", "--message-key", "--key", help="Same key, same partition.", show_default="balanced"
-        ),
-    ] = None,
-    headers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-H",
-            "--headers",
-            metavar="KEY:KIND:VALUE",
-            help="A header of every message, as region:string:eu; can be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help='Send its lines; "-" is standard input.', show_default=False),
-    ] = None,
-    line_format: Annotated[
-        Format | None,
-        typer.Option("--format", help="What lines are.", show_default="json with --file, else text"),
-    ] = None,
-) -> None:
-    """Send messages: arguments, lines of a file, or lines of standard input.
-
-    Without a partition or a key the server spreads requests of up to 1000 messages over the partitions. A
-    line of JSON has "payload", and maybe "id" and "headers"; what `message poll --json` prints can be sent.
-
-    \b
-        borzoi message send orders events "hello" "world" --key customer-7 -H region:string:eu
-        echo "hello" | borzoi message send orders events
-        echo '{"payload": {"total": 5}, "headers": {"n": 1}}' | borzoi message send orders events --file -
-    """  # noqa: D301 - \b tells the help formatter to keep the lines
-    from borzoi.client.values import SendMessage
-
-    where = _partitioning(partition, key)
-    try:
-        shared: dict[HeaderKey, HeaderField] = dict(parse_header(text) for text in headers or ())
-    except ValueError as error:
-        wrong_usage(f"--headers: {error}")
-    if messages and file is not None:
-        wrong_usage("give messages or --file, not both")
-    with ExitStack() as stack:
-        if messages:
-            # The bytes that were typed, whether they are a text or not.
-            sources: Iterable[SendMessage] = (SendMessage(os.fsencode(text)) for text in messages)
-        else:
-            lines = _lines(file, stack)
-            is_json = line_format is Format.JSON or (line_format is None and file is not None)
-            sources = _parsed(lines) if is_json else (SendMessage(text) for text in lines)
-        client = stack.enter_context(run.connect())
-        sent = 0
-        stored: list[Confirmation] = []
-        for batch in _batches(sources, shared):
-            stored += client.send_messages(identifier(stream), identifier(topic), where, batch)
-            sent += len(batch)
-    if not sent:
-        wrong_usage("there is nothing to send")
-    if run.out.as_json:
-        print_json({"messages_count": sent, "batches": stored})
-    else:
-        places = ", ".join(
-            f"partition {each.partition_id} from offset {each.base_offset}" for each in stored[:3]
-        )
-        more = f" and {len(stored) - 3} more batches" if len(stored) > 3 else ""
-        print(
-            f"{sent} {'message' if sent == 1 else 'messages'} stored: {places or 'all known already'}{more}"
-        )
+register(message_commands, "send", "s")(send)
 
 
 @register(message_commands, "poll", "p")
@@ -172,6 +76,12 @@ def poll(
     show_headers: Annotated[
         bool, typer.Option("-s", "--show-headers", help="A column for each header.", show_default="without")
     ] = False,
+    output_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Append them to this file, for `send --input-file`.", show_default="print"
+        ),
+    ] = None,
 ) -> None:
     """Read messages of a partition. They stay there.
 
@@ -181,25 +91,36 @@ def poll(
         borzoi message poll orders events 0 --first -m 10
         borzoi message poll orders events 0 --next --consumer billing --auto-commit --json
         borzoi message poll orders events 0 --timestamp 2026-01-31T12:00:00Z
+        borzoi message poll orders events 0 --first -m 1000000 --output-file saved.bin
     """  # noqa: D301
     from borzoi.client.values import Consumer
 
     strategy = _strategy(offset, timestamp, first=first, last=last, next_=next_)
-    with run.connect() as client:
-        found = client.poll_messages(
-            identifier(stream),
-            identifier(topic),
-            partition,
-            strategy,
-            count,
-            auto_commit,
-            consumer=Consumer.single(identifier(consumer)),
-        )
-    if run.out.as_json:
-        for message in found:
-            print_json_line(message_fields(message))
-    else:
-        print_messages(found, show_headers=show_headers)
+    cipher = run.cipher()
+    who = Consumer.single(identifier(consumer))
+    where = identifier(stream), identifier(topic), partition
+    with ExitStack() as stack:
+        file = None if output_file is None else _appendable(output_file, stack)
+        client = stack.enter_context(run.connect())
+
+        def commit(offset: int) -> None:
+            """After the messages are where they belong: none is passed over if that fails."""
+            if auto_commit:
+                client.store_consumer_offset(*where, offset=offset, consumer=who)
+
+        parts = (decrypted(part, cipher) for part in _read(client, where, strategy, who, count, is_last=last))
+        if file is not None:
+            _write(run, file, parts, commit)
+        elif run.out.as_json:
+            for part in parts:
+                for message in part:
+                    print_json_line(message_fields(message))
+                commit(part[-1].offset)
+        else:
+            found = [message for part in parts for message in part]
+            print_messages(found, show_headers=show_headers)
+            if found:
+                commit(found[-1].offset)
 
 
 @register(message_commands, "flush", "f")
@@ -248,14 +169,74 @@ def print_messages(messages: "list[ReceivedMessage]", *, show_headers: bool) -> 
     )
 
 
-def _partitioning(partition: int | None, key: str | None) -> "Partitioning":
-    from borzoi.client.values import Partitioning
+def _read(
+    client: "Client",
+    where: "tuple[Identifier, Identifier, int]",
+    strategy: "PollingStrategy",
+    consumer: "Consumer",
+    count: int,
+    *,
+    is_last: bool,
+) -> "Iterator[list[ReceivedMessage]]":
+    """Up to `count` messages, in parts of what fits into an answer."""
+    from borzoi.client.values import PollingStrategy
 
-    if partition is not None and key is not None:
-        wrong_usage("give --partition or --key, not both")
-    if partition is not None:
-        return Partitioning.partition_id(partition)
-    return Partitioning.balanced() if key is None else Partitioning.key(key)
+    if is_last and count > _POLL_MESSAGES:
+        details = client.get_topic(*where[:2])
+        partitions = details.partitions if details is not None else ()
+        current = next((each.current_offset for each in partitions if each.id == where[2]), 0)
+        strategy = PollingStrategy.Offset(max(0, current + 1 - count))
+    while count > 0:
+        found = client.poll_messages(
+            *where, strategy, min(count, _POLL_MESSAGES), auto_commit=False, consumer=consumer
+        )
+        if not found:
+            return
+        yield found
+        count -= len(found)
+        strategy = PollingStrategy.Offset(found[-1].offset + 1)
+
+
+def _appendable(name: str, stack: ExitStack) -> BinaryIO:
+    try:
+        return stack.enter_context(Path(name).open("ab", buffering=0))
+    except OSError as error:
+        wrong_usage(f"{name} cannot be written: {error.strerror}")
+
+
+def _write(
+    run: Invocation,
+    file: BinaryIO,
+    parts: "Iterable[list[ReceivedMessage]]",
+    commit: Callable[[int], None],
+) -> None:
+    """Append messages to a file; what is in it are whole messages, also when the disk is full."""
+    from borzoi.cli.message_file import record
+
+    written = size_bytes = 0
+    with Progress("reading", None, is_wanted=not run.out.quiet) as bar:
+        for part in parts:
+            data = memoryview(b"".join(map(record, part)))
+            whole_bytes = os.fstat(file.fileno()).st_size
+            try:
+                at = 0
+                while at < len(data):
+                    at += file.write(data[at:])
+            except OSError as error:
+                with suppress(OSError):  # what is no file, like a pipe, cannot be shortened
+                    os.ftruncate(file.fileno(), whole_bytes)
+                refuse(
+                    f"{file.name} cannot be written: {error.strerror}; {written} messages were written before"
+                )
+            commit(part[-1].offset)
+            written, size_bytes = written + len(part), size_bytes + len(data)
+            bar.show(size_bytes, written)
+    run.out.done(
+        f"{written} {'message' if written == 1 else 'messages'}, {size_bytes} bytes, appended to {file.name}",
+        messages_count=written,
+        size_bytes=size_bytes,
+        path=file.name,
+    )
 
 
 def _strategy(
@@ -272,42 +253,3 @@ def _strategy(
     if first:
         return PollingStrategy.First()
     return PollingStrategy.Last() if last else PollingStrategy.Next()
-
-
-def _lines(file: Path | None, stack: ExitStack) -> Iterator[bytes]:
-    """Lines without their ends; empty ones are left out."""
-    if file is None or file == Path("-"):
-        source: Iterable[bytes] = sys.stdin.buffer
-    else:
-        try:
-            source = stack.enter_context(file.open("rb"))
-        except OSError as error:
-            wrong_usage(f"{file} cannot be read: {error.strerror}")
-    return (line for line in (each.rstrip(b"\r\n") for each in source) if line)
-
-
-def _parsed(lines: Iterable[bytes]) -> "Iterator[SendMessage]":
-    for number, line in enumerate(lines, 1):
-        try:
-            yield parse_line(line)
-        except ValueError as error:
-            wrong_usage(
-                f"line {number}: {error}; only whole batches of {_BATCH_MESSAGES} before it were sent"
-            )
-
-
-def _batches(
-    messages: "Iterable[SendMessage]", headers: "dict[HeaderKey, HeaderField]"
-) -> "Iterator[list[SendMessage]]":
-    from dataclasses import replace
-
-    batch: list[SendMessage] = []
-    size_bytes = 0
-    for message in messages:
-        if len(batch) == _BATCH_MESSAGES or (batch and size_bytes + len(message.payload) > _BATCH_BYTES):
-            yield batch
-            batch, size_bytes = [], 0
-        batch.append(replace(message, headers={**headers, **(message.headers or {})}) if headers else message)
-        size_bytes += len(message.payload)
-    if batch:
-        yield batch

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TextIO
 
 _GAP = "  "
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -19,7 +19,15 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Output:
+    """`quiet`: standard output goes nowhere while the command runs, but `screen` is the real one."""
+
     as_json: bool
+    quiet: bool = False
+    screen: TextIO | None = None
+
+    def result(self, text: str) -> None:
+        """A line that is the very thing asked for, and printed even if all else is not."""
+        print(one_line(text), file=self.screen)
 
     def done(self, text: str, **facts: Any) -> None:
         """Confirm what was done; the facts are for programs."""

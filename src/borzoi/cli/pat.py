@@ -1,11 +1,14 @@
 """`borzoi pat`: personal access tokens, to log in with instead of a password."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from borzoi.cli.connection import Invocation, command_group, register, wrong_usage
 from borzoi.cli.output import shown_time
+
+if TYPE_CHECKING:
+    from borzoi.client.sync import Client
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.", show_default=False)]
 
@@ -22,12 +25,25 @@ def create(
         list[str] | None,
         typer.Argument(metavar="EXPIRY", help="How long it is valid.", show_default="for ever"),
     ] = None,
+    store_token: Annotated[
+        bool,
+        typer.Option(
+            "-s",
+            "--store-token",
+            help="Keep it for --token-name instead of printing it.",
+            show_default="print",
+        ),
+    ] = False,
 ) -> None:
     """Create a token for yourself and print it: only now can it be seen.
+
+    With --quiet the token is all that is printed.
 
     \b
         borzoi pat create deploy 30 days
         BORZOI_SERVER=iggy://TOKEN@127.0.0.1:8090 borzoi me
+        borzoi pat create deploy --store-token
+        borzoi --token-name deploy me
     """  # noqa: D301 - \b tells the help formatter to keep the lines
     from borzoi.model.units import parse_expiry
 
@@ -37,7 +53,14 @@ def create(
         wrong_usage(f"EXPIRY: {error}")
     with run.connect() as client:
         made = client.create_personal_access_token(name, expiry=expiry_us)
-    run.out.done(f"Token: {made.token}", name=name, token=made.token)
+        if store_token:
+            _store(run, client, name, made.token)
+            run.out.done(f'token "{name}" stored; use it: borzoi --token-name {name} me', name=name)
+            return
+    if run.out.quiet:
+        run.out.result(made.token)
+    else:
+        run.out.done(f"Token: {made.token}", name=name, token=made.token)
 
 
 @register(token_commands, "list", "l")
@@ -58,11 +81,25 @@ def list_tokens(run: Invocation) -> None:
 
 @register(token_commands, "delete", "d")
 def delete(run: Invocation, name: _Name) -> None:
-    """Delete a token: nobody can log in with it any more.
+    """Delete a token: nobody can log in with it any more. If it is stored here, that is removed too.
 
     \b
         borzoi pat delete deploy
     """  # noqa: D301
+    from borzoi.cli.tokens_file import forget_token
+
     with run.connect() as client:
         client.delete_personal_access_token(name)
+    forget_token(run.place().key, name)
     run.out.done(f'token "{name}" deleted', name=name)
+
+
+def _store(run: Invocation, client: "Client", name: str, token: str) -> None:
+    """A token that cannot be kept can never be seen again, so it is not left behind on the server."""
+    from borzoi.cli.tokens_file import store_token
+
+    try:
+        store_token(run.place().key, name, token)
+    except BaseException:
+        client.delete_personal_access_token(name)
+        raise

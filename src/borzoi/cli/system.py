@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from borzoi.cli.connection import Invocation, fail, register
-from borzoi.cli.output import print_json, shown_size, shown_time
+from borzoi.cli.connection import Invocation, fail, register, single_command, wrong_usage
+from borzoi.cli.output import plain, print_json, shown_cell, shown_size, shown_time
+from borzoi.cli.progress import Progress
 
 _EXIT_FILE = 1
 _PAUSE_S = 1.0
@@ -38,11 +39,16 @@ class Part(Enum):
     ALL = "all"
 
 
-def _single() -> typer.Typer:
-    return typer.Typer(rich_markup_mode=None, add_completion=False)
+class StatsForm(Enum):
+    """How statistics are printed; `list` is a line each, with a bar between name and value."""
+
+    TABLE = "table"
+    LIST = "list"
+    JSON = "json"
+    TOML = "toml"
 
 
-ping_command, stats_command, me_command, snapshot_command = (_single() for _ in range(4))
+ping_command, stats_command, me_command, snapshot_command = (single_command() for _ in range(4))
 
 
 @register(ping_command, "ping")
@@ -75,16 +81,35 @@ def ping(
 
 
 @register(stats_command, "stats")
-def stats(run: Invocation) -> None:
+def stats(
+    run: Invocation,
+    form: Annotated[
+        StatsForm | None, typer.Option("-o", "--output", help="How to print.", show_default="table")
+    ] = None,
+) -> None:
     """Show what the server holds and uses.
 
     \b
         borzoi stats
         borzoi stats --json
+        borzoi stats --output toml
     """  # noqa: D301
+    if run.out.as_json and form not in (None, StatsForm.JSON):
+        wrong_usage("give --json or --output, not both")
     with run.connect() as client:
         found = client.get_stats()
-    run.out.properties(found, _stats_properties(found))
+    match form:
+        case StatsForm.JSON:
+            print_json(found)
+        case StatsForm.TOML:
+            from borzoi.cli.toml_text import pairs
+
+            print(pairs(plain(found)), end="")
+        case StatsForm.LIST:
+            for name, value in _stats_properties(found):
+                print(f"{name}|{shown_cell(value)}")
+        case _:
+            run.out.properties(found, _stats_properties(found))
 
 
 @register(me_command, "me")
@@ -134,7 +159,8 @@ def snapshot(
     from borzoi.model.values import SnapshotCompression, SnapshotPart
 
     wanted = parts or [Part.FILESYSTEM_OVERVIEW, Part.PROCESS_LIST, Part.RESOURCE_USAGE, Part.SERVER_LOGS]
-    with run.connect() as client:
+    with run.connect() as client, Progress("taking a snapshot", None, is_wanted=not run.out.quiet) as bar:
+        bar.show_now()
         made = client.snapshot(
             SnapshotCompression[compression.name], [SnapshotPart[part.name] for part in wanted]
         )

@@ -11,6 +11,7 @@ import typer
 
 from borzoi.cli.arguments import Stream, Topic
 from borzoi.cli.connection import Invocation, identifier, refuse
+from borzoi.cli.decryption import decrypted
 from borzoi.cli.message_lines import message_fields
 from borzoi.cli.output import one_line, print_json_line, shown_time
 
@@ -44,9 +45,10 @@ def tail(
         borzoi topic tail orders events -f --contains error --json
     """  # noqa: D301 - \b tells the help formatter to keep the lines
     wanted = None if contains is None else contains.encode()
+    cipher = run.cipher()
 
     def show(messages: "list[ReceivedMessage]") -> None:
-        for message in messages:
+        for message in decrypted(messages, cipher):
             if wanted is None or wanted in message.payload:
                 _print(message, as_json=run.out.as_json)
 

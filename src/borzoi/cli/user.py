@@ -8,7 +8,6 @@ not allowed:
 """
 
 import json
-import sys
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ import typer
 
 from borzoi.cli.connection import Invocation, command_group, identifier, refuse, register, wrong_usage
 from borzoi.cli.output import shown_time
+from borzoi.cli.secret import ask_secret
 
 if TYPE_CHECKING:
     from borzoi.model.permissions import Permissions
@@ -233,12 +233,4 @@ def _allowed(flags: Any) -> str | None:
 
 
 def _secret(given: str | None, prompt: str, *, repeat: bool = False) -> str:
-    if given is not None:
-        return given
-    if sys.stdin.isatty():
-        entered: str = typer.prompt(prompt, hide_input=True, confirmation_prompt=repeat, err=True)
-        return entered
-    line = sys.stdin.readline().rstrip("\r\n")
-    if not line:
-        wrong_usage(f"{prompt.lower()}: nothing on standard input")
-    return line
+    return ask_secret(prompt, repeat=repeat) if given is None else given
