@@ -1,7 +1,7 @@
 """What every suite shares.
 
-`tests` is on the import path, so that every suite can say `from support...`. Pytest would do the same by itself
-because this file is here; scripts and editors that follow the imports get it said.
+`tests` is on the import path, so that every suite can say `from support...`. Pytest would do the same by
+itself because this file is here; scripts and editors that follow the imports get it said.
 
 The command line keeps contexts and tokens in the user's home; whoever runs the tests has their own, and those
 must neither be used nor changed.

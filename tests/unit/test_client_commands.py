@@ -31,6 +31,7 @@ from borzoi.model.errors import (
     ConsumerGroupMemberNotFound,
     ConsumerGroupPartitionNotOwned,
     EmptyMessagePayload,
+    EpochMismatch,
     InvalidFormat,
     InvalidIdentifier,
     InvalidKeyValueLength,
@@ -46,8 +47,9 @@ from borzoi.model.errors import (
     UnsupportedOptionKey,
 )
 from borzoi.model.limits import PAYLOAD_BYTES_MAX, U64_MAX
+from borzoi.model.requests import ByteCut, StagedPart
 from borzoi.model.values import OptionScope, SnapshotCompression, SnapshotPart, Transport
-from borzoi.wire.batch import frames
+from borzoi.wire.batch import NewMessage, build, frames
 from borzoi.wire.commands import COMMANDS, Answer
 from support.client_kinds import HOST, KINDS, Either
 from support.in_process import LocalServer
@@ -515,3 +517,51 @@ async def test_one_connection_serves_several_users_one_after_the_other(client, s
     finally:
         await client.login_user("iggy", "iggy")
         await client.delete_user("dora")
+
+
+# Borzoi's own: extents and epochs
+
+
+async def test_the_extent_of_a_topic_says_how_far_its_partitions_reach(client, topic):
+    await client.send_messages(topic, topic, 1, [SendMessage(b"x")] * 3)
+    extent = await client.get_topic_extent(topic, topic, [ByteCut(1, 0, 1)])
+    assert [(each.first_offset, each.next_offset) for each in extent.partitions] == [(0, 0), (0, 3)]
+    assert extent.created_at_us == (await client.get_topic(topic, topic)).created_at_us
+
+
+async def test_staged_batches_become_messages_when_their_epoch_is_committed(client, topic):
+    who = {"producer": "query", "epoch": 5, "task": 0, "attempt": 2**63}
+    for sequence in range(2):
+        batch = build([NewMessage(b"%d" % sequence), NewMessage(b"x")])
+        staged = await client.stage_messages(topic, topic, 1, batch, 2, **who, sequence=sequence)
+        assert (staged.is_committed, staged.batches_count) == (False, sequence + 1)
+    assert await client.get_producer_epoch(topic, topic, "query") is None
+    polled = await client.poll_messages(topic, topic, 1, PollingStrategy.First(), auto_commit=False)
+    assert list(polled) == []
+    with pytest.raises(EpochMismatch):
+        await client.commit_epoch(topic, topic, "query", 5, [StagedPart(0, 2**63, 3)])
+    parts = [StagedPart(0, 2**63, 2)]
+    committed = await client.commit_epoch(topic, topic, "query", 5, parts)
+    assert (committed.epoch, committed.is_repeated, committed.messages_count) == (5, False, 4)
+    assert (await client.commit_epoch(topic, topic, "query", 5, parts)).is_repeated
+    assert (await client.get_producer_epoch(topic, topic, "query")).epoch == 5
+    polled = await client.poll_messages(topic, topic, 1, PollingStrategy.First(), auto_commit=False)
+    assert [message.payload for message in polled] == [b"0", b"x", b"1", b"x"]
+    assert (await client.stage_messages(topic, topic, 1, batch, 2, **who, sequence=0)).is_committed
+
+
+async def test_an_aborted_epoch_can_be_staged_again(client, topic):
+    who = {"producer": "query", "epoch": 1, "task": 0, "attempt": 0, "sequence": 0}
+    await client.stage_messages(topic, topic, 0, build([NewMessage(b"old")]), 1, **who)
+    await client.abort_epoch(topic, topic, "query", 1)
+    await client.stage_messages(topic, topic, 0, build([NewMessage(b"new")]), 1, **who)
+    await client.commit_epoch(topic, topic, "query", 1, [StagedPart(0, 0, 1)])
+    polled = await client.poll_messages(topic, topic, 0, PollingStrategy.First(), auto_commit=False)
+    assert [message.payload for message in polled] == [b"new"]
+
+
+async def test_a_producer_without_a_name_is_refused_before_anything_is_sent(client, topic):
+    with pytest.raises(InvalidIdentifier, match="producer"):
+        await client.get_producer_epoch(topic, topic, "")
+    with pytest.raises(InvalidIdentifier, match="producer"):
+        await client.commit_epoch(topic, topic, "x" * 256, 1, [])

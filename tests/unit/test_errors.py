@@ -20,7 +20,7 @@ from borzoi.model.errors import (
     error_for,
 )
 
-# The protocol's complete list of codes and names.
+# The protocol's complete list of codes and names; from 20000 on they are Borzoi's own.
 PROTOCOL = """
 1 Error, 2 InvalidConfiguration, 3 InvalidCommand, 4 InvalidFormat, 5 FeatureUnavailable
 6 InvalidIdentifier, 7 InvalidVersion, 8 Disconnected, 9 CannotEstablishConnection
@@ -96,6 +96,7 @@ PROTOCOL = """
 10012 CannotReadIndexTimestamp, 10013 TimestampOutOfRange, 11000 ShardNotFound
 11001 ShardCommunicationError, 12000 CannotBindToSocket, 12001 TaskTimeout, 13000 IoError
 14000 AlreadyAuthenticated, 14001 InvalidSession, 14003 IncompatibleProtocolVersion
+20000 EpochMismatch, 20001 StagedOutOfOrder, 20002 StagingFull, 20003 TooManyProducers
 """
 CODES = [
     (int(code), name)
@@ -110,7 +111,7 @@ RETRYABLE = {
     *(3000, 3001, 3002, 3003, 3004, 3005, 3006, 3010, 3011, 3012, 3020, 3023),
     *(4001, 4003, 4004, 4005, 4006, 4007, 4008, 4010, 4011, 4050, 4052, 4053),
     *(5007, 5008, 9000, 10002, 10003, 10004, 10005, 10006, 10007, 10008, 10009),
-    *(11001, 12001, 13000),
+    *(11001, 12001, 13000, 20002),
 }
 
 # Codes that a person at a keyboard can cause or can do something about.
@@ -190,11 +191,12 @@ HINTED = {
         4041,
     ),
     *(4042, 4052, 4053, 4100, 5000, 5003, 5004, 5005, 5006, 5009, 8000, 12000, 12001, 13000, 14001, 14003),
+    *(20000, 20001, 20002, 20003),
 }
 
 
 def test_the_table_holds_every_code_of_the_protocol_exactly_once_under_its_name():
-    assert len(CODES) == 240
+    assert len([code for code, _ in CODES if code < 20000]) == 240
     assert sorted(ERRORS) == [code for code, _ in CODES]
     assert {code: cls.__name__ for code, cls in ERRORS.items()} == dict(CODES)
 

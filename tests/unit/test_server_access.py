@@ -25,10 +25,13 @@ from borzoi.model.values import (
     Consumer,
     ConsumerKind,
     OptionScope,
+    Partitioning,
+    PartitioningKind,
     SnapshotCompression,
     SnapshotPart,
     UserStatus,
 )
+from borzoi.wire.batch import NewMessage, build
 from borzoi.wire.commands import COMMANDS, Generation
 from borzoi.wire.vsr.frames import EvictionReason
 from borzoi.wire.vsr.operations import OPERATION_BY_CODE, Operation
@@ -89,6 +92,7 @@ POLL = READ_TOPIC | flags("g.poll_messages s.poll_messages t.poll_messages")
 SEND = MANAGE_TOPIC | flags("g.send_messages s.send_messages t.send_messages")
 
 CONSUMER = Consumer(ConsumerKind.CONSUMER, 7)
+STAGED_BATCH = bytes(build([NewMessage(b"staged")]))
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,16 @@ EXPECTED: dict[str, Expectation] = {
     "join_consumer_group": Expectation(rq.JoinConsumerGroup(HERE, HERE, "group"), READ_TOPIC),
     "leave_consumer_group": Expectation(rq.LeaveConsumerGroup(HERE, HERE, "group"), READ_TOPIC),
     "sync_consumer_group": Expectation(rq.SyncConsumerGroup(HERE, HERE, "group"), ANYONE),
+    "get_topic_extent": Expectation(rq.GetTopicExtent(HERE, HERE, (rq.ByteCut(0, 0, 1),)), POLL),
+    "stage_messages": Expectation(
+        rq.StageMessages(
+            HERE, HERE, "producer", 2, 0, 0, 0, Partitioning(PartitioningKind.BALANCED), 1, STAGED_BATCH
+        ),
+        SEND,
+    ),
+    "commit_epoch": Expectation(rq.CommitEpoch(HERE, HERE, "producer", 1, ()), SEND),
+    "abort_epoch": Expectation(rq.AbortEpoch(HERE, HERE, "producer", 2), SEND),
+    "get_producer_epoch": Expectation(rq.GetProducerEpoch(HERE, HERE, "producer"), SEND),
     # Last, as it ends the session.
     "logout_user": Expectation(rq.LogoutUser(), ANYONE),
 }
@@ -317,6 +331,17 @@ ABSENT: list[tuple[Any, type[BorzoiError] | None]] = [
     (rq.JoinConsumerGroup(HERE, MISSING, "group"), TopicIdNotFound),
     (rq.LeaveConsumerGroup(HERE, MISSING, "group"), TopicIdNotFound),
     (rq.SyncConsumerGroup(MISSING, HERE, "group"), None),
+    (rq.GetTopicExtent(MISSING, HERE), StreamIdNotFound),
+    (rq.GetTopicExtent(HERE, MISSING), TopicIdNotFound),
+    (
+        rq.StageMessages(
+            HERE, MISSING, "p", 1, 0, 0, 0, Partitioning(PartitioningKind.BALANCED), 1, STAGED_BATCH
+        ),
+        ResourceNotFound,
+    ),
+    (rq.CommitEpoch(MISSING, HERE, "p", 1, ()), ResourceNotFound),
+    (rq.AbortEpoch(HERE, MISSING, "p", 1), ResourceNotFound),
+    (rq.GetProducerEpoch(HERE, MISSING, "p"), ResourceNotFound),
 ]
 
 

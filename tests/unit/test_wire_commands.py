@@ -32,6 +32,7 @@ PROTOCOL_OPERATIONS = {
     149: 605, 160: 101, 161: 121, 162: 122,
 }  # fmt: skip
 NON_REPLICATED = {1, 10, 11, 12, 13, 20, 21, 22, 31, 32, 41, 100, 102, 120, 200, 201, 300, 301, 600, 601, 606}
+BORZOIS_OWN = {9001, 9010, 9011, 9012, 9013}
 
 
 def test_every_request_of_the_model_has_exactly_one_row():
@@ -77,7 +78,7 @@ def test_empty_reply_is_possible_exactly_where_the_answer_may_be_nothing(code):
 
 def test_operation_numbers_are_those_of_the_protocol():
     assert dict(CODE_BY_OPERATION) == PROTOCOL_OPERATIONS
-    assert NON_REPLICATED_CODES == NON_REPLICATED
+    assert NON_REPLICATED_CODES == NON_REPLICATED | BORZOIS_OWN
     assert {int(code) for code, op in OPERATION_BY_CODE.items() if op is Operation.REGISTER} == {40, 45}
     assert {int(code) for code in LEGACY_LOGIN_CODES} == {38, 44}
     assert not LEGACY_LOGIN_CODES & set(OPERATION_BY_CODE)

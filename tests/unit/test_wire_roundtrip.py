@@ -112,6 +112,17 @@ REQUESTS = {
     Code.JOIN_CONSUMER_GROUP: st.builds(rq.JoinConsumerGroup, ident, ident, ident),
     Code.LEAVE_CONSUMER_GROUP: st.builds(rq.LeaveConsumerGroup, ident, ident, ident),
     Code.SYNC_CONSUMER_GROUP: st.builds(rq.SyncConsumerGroup, ident, ident, ident),
+    Code.GET_TOPIC_EXTENT: st.builds(
+        rq.GetTopicExtent, ident, ident, few(st.builds(rq.ByteCut, u32, u64, u64))
+    ),
+    Code.STAGE_MESSAGES: st.builds(
+        rq.StageMessages, ident, ident, name, u64, u32, u64, u32, partitioning, u32, blob
+    ),
+    Code.COMMIT_EPOCH: st.builds(
+        rq.CommitEpoch, ident, ident, name, u64, few(st.builds(rq.StagedPart, u32, u64, u32))
+    ),
+    Code.ABORT_EPOCH: st.builds(rq.AbortEpoch, ident, ident, name, u64),
+    Code.GET_PRODUCER_EPOCH: st.builds(rq.GetProducerEpoch, ident, ident, name),
 }
 
 
@@ -177,6 +188,12 @@ REPLIES = {
         rp.GroupDetails, group_info, "members_count", st.builds(rp.GroupMember, u32, few(u32))
     ),
     rp.GroupAssignment: st.builds(rp.GroupAssignment, u64, few(u32)),
+    rp.TopicExtent: st.builds(
+        rp.TopicExtent, u32, u32, u64, few(st.builds(rp.PartitionExtent, u32, u64, u64, u64, u64))
+    ),
+    rp.Staged: st.builds(rp.Staged, flag, u32),
+    rp.EpochCommitted: st.builds(rp.EpochCommitted, u64, flag, u64),
+    rp.ProducerEpoch: st.builds(rp.ProducerEpoch, u64, u64),
 }
 
 
@@ -250,7 +267,7 @@ def test_random_bytes_raise_nothing_but_protocol_errors(code, body):
     assert_only_protocol_errors(decode_and_encode_reply, code, body)
 
 
-FILLS_THE_BODY = {Code.SEND_MESSAGES}
+FILLS_THE_BODY = {Code.SEND_MESSAGES, Code.STAGE_MESSAGES}
 
 
 @pytest.mark.parametrize("code", sorted(codec.LAYOUTS.keys() - FILLS_THE_BODY))

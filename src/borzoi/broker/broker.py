@@ -22,6 +22,7 @@ from borzoi.broker.options import TopicOptions, effective_options
 from borzoi.broker.rebuild import check_directories, rebuild_catalog
 from borzoi.broker.sessions import Client, Clients, Session
 from borzoi.broker.settings import BrokerSettings
+from borzoi.broker.transactions import Transactions
 from borzoi.broker.users import ROOT_ID, User, root_created
 from borzoi.log.dedup import Deduplicator
 from borzoi.log.directory import DataDirectory
@@ -54,6 +55,7 @@ class Broker:
         self.users = self.metadata.users
         self.clients = Clients()
         self.files = OpenFiles(settings.open_files_max)
+        self.transactions = Transactions(self)
         # Work that may run on any thread at any time, in order.
         self.background: list[Callable[[], None]] = []
         # Grows with every login, logout and metadata write; session numbers are taken from it.
@@ -77,6 +79,7 @@ class Broker:
         self._remove_leftovers()
         for topic in self.catalog.topics():
             self.attach(topic, topic.partitions)
+        self.transactions.open(now_us)
 
     def _open_metadata(self) -> None:
         try:
@@ -146,6 +149,10 @@ class Broker:
     def record(self, event: ev.AnyEvent) -> None:
         self.metadata.record(event)
         self.commit += 1
+        if isinstance(event, ev.TopicDeleted):
+            self.transactions.staged.forget_topic(event.stream_id, event.topic_id)
+        elif isinstance(event, ev.StreamDeleted):
+            self.transactions.staged.forget_stream(event.stream_id)
 
     def options_of(self, topic: Topic) -> TopicOptions:
         return effective_options(topic.options, self.settings)
@@ -321,6 +328,7 @@ class Broker:
                 partition.dedup.clear()
         for group in topic.groups.values():
             self.log_changes(group, group.members.purged())
+        self.transactions.settle(topic)
 
     def _remove_leftovers(self) -> None:
         # Each of them, not their parent: that is where the next ones go, maybe while these are removed.

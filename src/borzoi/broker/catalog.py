@@ -1,10 +1,12 @@
-"""Streams, topics, partitions and groups, as the metadata says they are.
+"""Streams, topics, partitions, groups and producers' epochs, as the metadata says they are.
 
 `apply` changes the tree by events and decides nothing; look-ups raise the protocol's not-found errors.
 What a partition has on disk (`log`, `offsets`) is attached by the broker after replay or creation.
 """
 
 from collections.abc import Iterator
+
+import msgspec
 
 from borzoi.broker import events as ev
 from borzoi.broker.groups import ConsumerGroup
@@ -47,6 +49,7 @@ class Topic:
     __slots__ = (
         "balanced_cursor",
         "created_at_us",
+        "epochs",
         "group_ids",
         "groups",
         "id",
@@ -67,6 +70,8 @@ class Topic:
         self.groups: dict[int, Group] = {}
         self.group_ids: dict[str, int] = {}
         self.next_group_id = event.next_group_id
+        # The last committed epoch of each producer, as it was decided.
+        self.epochs: dict[str, ev.EpochCommitted] = {}
         self.balanced_cursor = 0
 
     @property
@@ -188,7 +193,10 @@ class Catalog:
         | ev.PartitionsAdded
         | ev.PartitionsRemoved
         | ev.GroupCreated
-        | ev.GroupDeleted,
+        | ev.GroupDeleted
+        | ev.EpochCommitted
+        | ev.EpochApplied
+        | ev.ProducerForgotten,
     ) -> None:
         match event:
             case ev.TopicUpdated():
@@ -211,6 +219,12 @@ class Catalog:
                 topic.next_group_id = max(topic.next_group_id, event.group_id + 1)
             case ev.GroupDeleted():
                 del topic.group_ids[topic.groups.pop(event.group_id).name]
+            case ev.EpochCommitted():
+                topic.epochs[event.producer] = event
+            case ev.EpochApplied():
+                topic.epochs[event.producer] = _applied(topic.epochs[event.producer])
+            case ev.ProducerForgotten():
+                del topic.epochs[event.producer]
 
     def to_events(self) -> Iterator[ev.CatalogEvent]:
         """Events that make this catalog out of an empty one."""
@@ -234,6 +248,12 @@ def _topic_events(topic: Topic) -> Iterator[ev.CatalogEvent]:
         yield ev.GroupCreated(
             stream_id=topic.stream.id, topic_id=topic.id, group_id=group.id, name=group.name
         )
+    yield from topic.epochs.values()
+
+
+def _applied(decided: ev.EpochCommitted) -> ev.EpochCommitted:
+    """Without what was needed to append its messages."""
+    return msgspec.structs.replace(decided, parts=[], next_offsets=[], boot_id="", is_applied=True)
 
 
 def lowest_free(taken: dict[int, Stream] | dict[int, Topic]) -> int:

@@ -78,6 +78,41 @@ class GroupDeleted(Event, frozen=True):
     group_id: int
 
 
+class EpochCommitted(Event, frozen=True):
+    """The decision: from now on the epoch is committed, and what it consists of will be appended.
+
+    `parts` are (task, attempt, batches) in order, `next_offsets` (partition id, offset) of every partition
+    that gets something, and `boot_id` tells the run of the machine; all three are needed until the epoch is
+    applied. `messages_count` is how many messages it has.
+    """
+
+    stream_id: int
+    topic_id: int
+    producer: str
+    epoch: int
+    at_us: int
+    messages_count: int
+    parts: list[tuple[int, int, int]] = []
+    next_offsets: list[tuple[int, int]] = []
+    boot_id: str = ""
+    is_applied: bool = False
+
+
+class EpochApplied(Event, frozen=True):
+    """Every message of the producer's last epoch is in its log."""
+
+    stream_id: int
+    topic_id: int
+    producer: str
+    epoch: int
+
+
+class ProducerForgotten(Event, frozen=True):
+    stream_id: int
+    topic_id: int
+    producer: str
+
+
 class UserCreated(Event, frozen=True):
     user_id: int
     username: str
@@ -130,6 +165,9 @@ CatalogEvent = (
     | PartitionsRemoved
     | GroupCreated
     | GroupDeleted
+    | EpochCommitted
+    | EpochApplied
+    | ProducerForgotten
 )
 UserEvent = (
     UserCreated

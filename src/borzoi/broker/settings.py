@@ -26,6 +26,12 @@ class BrokerSettings:
     # Deduplication by message id; 0 entries = off.
     dedup_entries: int = 0
     dedup_expiry_us: int = 60_000_000
+    # Staged batches and the producers that commit them.
+    staged_bytes_max: int = 8 << 30
+    free_bytes_reserved: int = 256 << 20
+    staged_expiry_us: int = 86_400_000_000
+    producers_per_topic_max: int = 1000
+    producer_expiry_us: int = 30 * 86_400_000_000
     # Groups, sessions, tokens.
     rebalancing_timeout_us: int = 30_000_000
     heartbeat_interval_us: int = 30_000_000  # 0 = silent members are not evicted

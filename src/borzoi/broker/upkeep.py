@@ -1,4 +1,4 @@
-"""What has to be done now and then: retention, expired tokens, silent members, overdue rebalances.
+"""What has to be done now and then: retention, expired tokens, silent members, overdue rebalances, epochs.
 
 Each function looks at the state as of `now_us` and does what is due; when they are called is the
 server's business.
@@ -8,6 +8,7 @@ from borzoi.broker import events as ev
 from borzoi.broker.broker import Broker
 from borzoi.broker.catalog import Partition, Topic
 from borzoi.broker.groups import ChangeReason
+from borzoi.broker.pending import InSteps
 from borzoi.log.retention import expired, oversized
 
 # A member may be this much later than the heartbeat interval, in percent of it.
@@ -53,6 +54,16 @@ def clean_tokens(broker: Broker, now_us: int) -> int:
     for token in tokens:
         broker.record(ev.TokenDeleted(user_id=token.user_id, name=token.name))
     return len(tokens)
+
+
+def drop_idle_epochs(broker: Broker, now_us: int) -> int:
+    """Drop what is staged for epochs that nobody seems to be going to commit; returns how many epochs."""
+    return broker.transactions.drop_idle(now_us)
+
+
+def unfinished_epochs(broker: Broker, now_us: int) -> list[InSteps]:
+    """Work on epochs that are committed but could not be appended yet, because the disk was full, say."""
+    return broker.transactions.unfinished(now_us)
 
 
 def evict_silent_members(broker: Broker, now_us: int) -> int:

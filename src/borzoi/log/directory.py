@@ -4,6 +4,7 @@
 <data>/lock                                    held while a server runs
 <data>/metadata/                               see borzoi.broker.metadata
 <data>/streams/<id>/topics/<id>/partitions/<id>/<20 digits>.log|.index
+<data>/staging/<stream id>/<topic id>/         batches of epochs not committed yet, see borzoi.log.staging
 <data>/orphaned/                               directories that belong to nothing the metadata knows
 """
 
@@ -37,6 +38,7 @@ class DataDirectory:
         self.metadata = path / "metadata"
         self.streams = path / "streams"
         self.orphaned = path / "orphaned"
+        self.staging = path / "staging"
         self._lock_fd = -1
 
     def open(self) -> None:
@@ -70,6 +72,15 @@ class DataDirectory:
 
     def partition(self, stream_id: int, topic_id: int, partition_id: int) -> Path:
         return self.topic(stream_id, topic_id) / "partitions" / str(partition_id)
+
+    def staged(self, stream_id: int, topic_id: int) -> Path:
+        return self.staging / str(stream_id) / str(topic_id)
+
+    def found_staged(self) -> Iterator[tuple[int, int, Path]]:
+        """Every topic's directory of staged batches, known or not."""
+        for stream_id, stream in _numbered(self.staging):
+            for topic_id, topic in _numbered(stream):
+                yield stream_id, topic_id, topic
 
     def found(self) -> Iterator[PartitionPlace]:
         """Every partition directory on disk, known or not, in order of ids."""
@@ -135,7 +146,7 @@ def wipe(path: Path) -> None:
     directory = DataDirectory(path)
     directory.open()
     try:
-        for name in ("streams", "metadata", "orphaned", "format"):
+        for name in ("streams", "metadata", "orphaned", "staging", "format"):
             target = path / name
             if target.is_dir():
                 shutil.rmtree(target)

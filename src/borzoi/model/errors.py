@@ -1,7 +1,7 @@
 """Every error the platform reports: one table, one class per code.
 
 The codes and class names are those of the protocol: a client sees only the number and rebuilds the name,
-so neither may change. What is ours is added to each class:
+so neither may change. Codes from 20000 on are Borzoi's own. What is ours is added to each class:
 
     code        the number on the wire
     slug        the name in HTTP bodies, logs and `--json` output: `StreamIdNotFound` is "stream_id_not_found"
@@ -479,6 +479,16 @@ class InvalidSession(AccessDenied, code=14001,
     hint="The session has ended; log in again."): ...
 class IncompatibleProtocolVersion(BorzoiError, code=14003,
     hint="Upgrade the older side: client and server share no protocol version."): ...
+
+# Borzoi's own, which clients of the platform never meet: 20000..
+class EpochMismatch(InvalidRequest, code=20000, text="What is staged is not what the commit names",
+    hint="Nothing was committed. Stage the missing parts again, under new attempts, then commit those."): ...
+class StagedOutOfOrder(InvalidRequest, code=20001, text="A staged batch before this one is missing",
+    hint="Stage the batches of an attempt in order, or begin again under a new attempt."): ...
+class StagingFull(LimitReached, code=20002, retryable=True,
+    hint="Commit or abort epochs, free disk space, or raise system.staging.max_size."): ...
+class TooManyProducers(LimitReached, code=20003,
+    hint="Use the same name for the same producer; see system.staging.max_producers."): ...
 # fmt: on
 
 

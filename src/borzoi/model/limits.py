@@ -40,3 +40,7 @@ FRAME_BYTES_CEILING = 256 << 20
 FRAME_BYTES_UNAUTHENTICATED = 4096
 # A poll answers with at least one message and otherwise stops here, whatever count was asked for.
 POLL_REPLY_BYTES_MAX = 16 << 20
+
+# What waits for its epoch to be committed, in the whole server: each costs memory, and an attempt a file.
+STAGED_ATTEMPTS_MAX = 65_536
+STAGED_BATCHES_MAX = 1 << 20

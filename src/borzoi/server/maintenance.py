@@ -11,11 +11,14 @@ from dataclasses import dataclass
 
 from borzoi.broker import upkeep
 from borzoi.broker.broker import Broker
+from borzoi.model.errors import BorzoiError
 from borzoi.server.config import Config
 from borzoi.server.tcp.listener import TcpListener
 from borzoi.server.waiting import Worker
 
 _SECOND_US = 1_000_000
+# How often an epoch is tried again that the disk had no room for, and idle ones are looked for.
+_EPOCHS_PERIOD_US = 10 * _SECOND_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ def chores(config: Config, broker: Broker, worker: Worker, listener: TcpListener
             min(_SECOND_US, config.consumer_group.rebalancing_check_interval_us),
             lambda now_us: upkeep.expire_rebalances(broker, now_us),
         ),
+        Chore("epochs", _EPOCHS_PERIOD_US, lambda now_us: look_after_epochs(broker, worker, now_us)),
     ]
     saver = config.message_saver
     if saver.enabled and saver.enforce_fsync:
@@ -52,6 +56,18 @@ def chores(config: Config, broker: Broker, worker: Worker, listener: TcpListener
             Chore("heartbeats", period_us, lambda now_us: upkeep.evict_silent_members(broker, now_us))
         )
     return result
+
+
+def look_after_epochs(broker: Broker, worker: Worker, now_us: int) -> None:
+    """Finish what was decided, and drop what nobody is going to commit."""
+
+    def done(outcome: object) -> None:
+        if isinstance(outcome, BorzoiError):
+            broker.logger.warning("epoch is tried again later", reason=str(outcome))
+
+    upkeep.drop_idle_epochs(broker, now_us)
+    for work in upkeep.unfinished_epochs(broker, now_us):
+        worker.start(work, done)
 
 
 def save(broker: Broker, worker: Worker) -> None:

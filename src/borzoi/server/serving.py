@@ -176,7 +176,7 @@ def _stop_event() -> asyncio.Event:
 def broker_settings(config: Config, address: str) -> BrokerSettings:
     """What of the configuration concerns the broker. `address` is where clients really find it."""
     partition, topic, segment = config.system.partition, config.system.topic, config.system.segment
-    dedup = config.system.message_deduplication
+    dedup, staging = config.system.message_deduplication, config.system.staging
     host, port = split_address(address) if address else ("", 0)
     return BrokerSettings(
         version=COMPATIBLE_VERSION,
@@ -194,6 +194,11 @@ def broker_settings(config: Config, address: str) -> BrokerSettings:
         recreate_missing_state=config.system.recovery.recreate_missing_state,
         dedup_entries=dedup.max_entries if dedup.enabled else 0,
         dedup_expiry_us=dedup.expiry_us,
+        staged_bytes_max=staging.max_size_bytes,
+        free_bytes_reserved=staging.free_space_bytes,
+        staged_expiry_us=staging.expiry_us,
+        producers_per_topic_max=staging.max_producers,
+        producer_expiry_us=staging.producer_expiry_us,
         rebalancing_timeout_us=config.consumer_group.rebalancing_timeout_us,
         heartbeat_interval_us=config.heartbeat.interval_us if config.heartbeat.enabled else 0,
         tokens_per_user_max=config.personal_access_token.max_tokens_per_user,

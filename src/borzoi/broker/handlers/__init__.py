@@ -8,7 +8,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from borzoi.broker.broker import Broker
-from borzoi.broker.handlers import data, extents, groups, streams, system, tokens, topics, users
+from borzoi.broker.handlers import (
+    data,
+    extents,
+    groups,
+    streams,
+    system,
+    tokens,
+    topics,
+    transactions,
+    users,
+)
 from borzoi.broker.handlers.context import Context, Handler
 from borzoi.broker.pending import AfterSync, Pending
 
@@ -21,6 +31,7 @@ HANDLERS: Mapping[type, Handler] = MappingProxyType(
     | groups.HANDLERS
     | data.HANDLERS
     | extents.HANDLERS
+    | transactions.HANDLERS
 )
 
 

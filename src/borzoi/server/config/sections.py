@@ -222,6 +222,33 @@ class MessageDeduplication:
 
 
 @dataclass(frozen=True, slots=True)
+class Staging:
+    """Batches that wait for their epoch to be committed, and the producers that commit epochs."""
+
+    max_size_bytes: int = key(
+        "max_size", ByteSize(1), "8 GiB", "How much may be staged at once, for all topics together."
+    )
+    free_space_bytes: int = key(
+        "free_space",
+        ByteSize(),
+        "256 MiB",
+        "Batches are staged only while the disk has so much free on top of what committing them takes.",
+    )
+    expiry_us: int = key(
+        "expiry", _TIMEOUT, "1 day", "An epoch for which nothing was staged for so long is dropped."
+    )
+    max_producers: int = key(
+        "max_producers", Integer(1), 1000, "How many producers a topic remembers the last epoch of."
+    )
+    producer_expiry_us: int = key(
+        "producer_expiry",
+        _TIMEOUT,
+        "30 days",
+        "A producer that has committed nothing for so long may be forgotten to make room for another.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Recovery:
     """What start-up does about missing metadata."""
 
@@ -247,6 +274,7 @@ class System:
     partition: Partition = section(Partition)
     segment: Segment = section(Segment)
     message_deduplication: MessageDeduplication = section(MessageDeduplication)
+    staging: Staging = section(Staging)
     recovery: Recovery = section(Recovery)
 
 

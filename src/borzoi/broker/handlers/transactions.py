@@ -1,0 +1,70 @@
+"""Epochs: stage batches, commit or abort what is staged, ask how far a producer got."""
+
+from borzoi.broker import messages
+from borzoi.broker.catalog import Topic
+from borzoi.broker.handlers.context import Context, Handler
+from borzoi.broker.pending import AfterWork, InSteps
+from borzoi.model.errors import InvalidIdentifier
+from borzoi.model.limits import NAME_BYTES_MAX
+from borzoi.model.replies import EpochCommitted, ProducerEpoch, Staged
+from borzoi.model.requests import AbortEpoch, CommitEpoch, GetProducerEpoch, StageMessages
+from borzoi.wire.batch import prove, verify_messages
+
+
+def stage_messages(context: Context, request: StageMessages) -> Staged:
+    """Everything that a send would be refused for, this is refused for, before anything is written."""
+    broker = context.broker
+    route = messages.resolve_send(
+        broker, context.session, request.stream, request.topic, request.partitioning
+    )
+    _check_producer(request.producer)
+    batch = memoryview(request.batch)
+    layout = prove(batch, request.messages_count)
+    is_verified = route.verify_messages or layout.message_count <= messages._FEW_MESSAGES
+    if is_verified:
+        verify_messages(batch, layout)
+    return broker.transactions.staged.stage(
+        route.topic,
+        route.partition,
+        request,
+        layout.message_count,
+        context.now_us,
+        is_verified=is_verified,
+    )
+
+
+def commit_epoch(context: Context, request: CommitEpoch) -> EpochCommitted | InSteps:
+    topic = _topic(context, request)
+    return context.broker.transactions.commit(
+        topic, request.producer, request.epoch, request.parts, context.now_us
+    )
+
+
+def abort_epoch(context: Context, request: AbortEpoch) -> AfterWork | None:
+    topic = _topic(context, request)
+    return context.broker.transactions.abort(topic, request.producer, request.epoch)
+
+
+def get_producer_epoch(context: Context, request: GetProducerEpoch) -> ProducerEpoch | None:
+    last = _topic(context, request).epochs.get(request.producer)
+    return ProducerEpoch(last.epoch, last.at_us) if last is not None else None
+
+
+def _topic(context: Context, request: CommitEpoch | AbortEpoch | GetProducerEpoch) -> Topic:
+    topic = context.broker.data_topic(request.stream, request.topic)
+    context.require_topic(topic)
+    _check_producer(request.producer)
+    return topic
+
+
+def _check_producer(name: str) -> None:
+    if not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
+        raise InvalidIdentifier(f"a producer's name has 1 to {NAME_BYTES_MAX} bytes")
+
+
+HANDLERS: dict[type, Handler] = {
+    StageMessages: stage_messages,
+    CommitEpoch: commit_epoch,
+    AbortEpoch: abort_epoch,
+    GetProducerEpoch: get_producer_epoch,
+}
