@@ -8,7 +8,12 @@ command line do not pay for them.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from borzoi.client import codecs
     from borzoi.client.aio import AsyncClient
+    from borzoi.client.blocking_consumer import Consumer
+    from borzoi.client.blocking_producer import Producer
+    from borzoi.client.cipher import Cipher
+    from borzoi.client.codecs import Codec
     from borzoi.client.consumer import AsyncConsumer
     from borzoi.client.dead_letters import DeadLetter
     from borzoi.client.details import (
@@ -19,12 +24,12 @@ if TYPE_CHECKING:
         UserDetails,
     )
     from borzoi.client.holdings import OffsetGap
+    from borzoi.client.payloads import Message, UndecodablePayload, UnencodableValue
     from borzoi.client.producer import AsyncProducer, SendFailed
     from borzoi.client.retry import RetryPolicy
     from borzoi.client.sync import Client
     from borzoi.client.values import (
         ConnectionState,
-        Consumer,
         Partitioning,
         PollingStrategy,
         ReceivedMessage,
@@ -43,19 +48,23 @@ _MODULES = {
     "AsyncProducer": "borzoi.client.producer",
     "BatchHeader": "borzoi.wire.batch",
     "BorzoiError": "borzoi.model.errors",
+    "Cipher": "borzoi.client.cipher",
     "Client": "borzoi.client.sync",
     "ClientDetails": "borzoi.client.details",
+    "Codec": "borzoi.client.codecs",
     "Compression": "borzoi.model.values",
     "ConnectionState": "borzoi.client.values",
-    "Consumer": "borzoi.client.values",
+    "Consumer": "borzoi.client.blocking_consumer",
     "ConsumerGroupDetails": "borzoi.client.details",
     "DeadLetter": "borzoi.client.dead_letters",
     "GlobalPermissions": "borzoi.model.permissions",
     "HeaderKind": "borzoi.model.values",
+    "Message": "borzoi.client.payloads",
     "OffsetGap": "borzoi.client.holdings",
     "Partitioning": "borzoi.client.values",
     "Permissions": "borzoi.model.permissions",
     "PollingStrategy": "borzoi.client.values",
+    "Producer": "borzoi.client.blocking_producer",
     "ReceivedMessage": "borzoi.client.values",
     "RetryPolicy": "borzoi.client.retry",
     "SendFailed": "borzoi.client.producer",
@@ -65,8 +74,11 @@ _MODULES = {
     "TopicDetails": "borzoi.client.details",
     "TopicPermissions": "borzoi.model.permissions",
     "TypedValue": "borzoi.model.values",
+    "UndecodablePayload": "borzoi.client.payloads",
+    "UnencodableValue": "borzoi.client.payloads",
     "UserDetails": "borzoi.client.details",
     "UserStatus": "borzoi.model.values",
+    "codecs": "borzoi.client.codecs",
 }
 
 __all__ = [
@@ -75,8 +87,10 @@ __all__ = [
     "AsyncProducer",
     "BatchHeader",
     "BorzoiError",
+    "Cipher",
     "Client",
     "ClientDetails",
+    "Codec",
     "Compression",
     "ConnectionState",
     "Consumer",
@@ -84,10 +98,12 @@ __all__ = [
     "DeadLetter",
     "GlobalPermissions",
     "HeaderKind",
+    "Message",
     "OffsetGap",
     "Partitioning",
     "Permissions",
     "PollingStrategy",
+    "Producer",
     "ReceivedMessage",
     "RetryPolicy",
     "SendFailed",
@@ -97,9 +113,12 @@ __all__ = [
     "TopicDetails",
     "TopicPermissions",
     "TypedValue",
+    "UndecodablePayload",
+    "UnencodableValue",
     "UserDetails",
     "UserStatus",
     "__version__",
+    "codecs",
 ]
 
 
@@ -109,7 +128,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - only users of the client pay for it
 
-    value: object = getattr(import_module(module), name)
+    loaded = import_module(module)
+    value: object = loaded if module.endswith(f".{name}") else getattr(loaded, name)
     globals()[name] = value
     return value
 

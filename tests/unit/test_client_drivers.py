@@ -13,6 +13,14 @@ import warnings
 import pytest
 
 from borzoi import AsyncClient, Client
+from borzoi.client.attachment import (
+    async_client_like,
+    connection_number,
+    forget_group,
+    joined_groups,
+    settings_in_use,
+)
+from borzoi.client.memberships import GroupKey
 from borzoi.model import requests as rq
 from borzoi.model.errors import CannotEstablishConnection, InvalidTlsCertificate, TaskTimeout
 from borzoi.wire.commands import Code
@@ -283,6 +291,47 @@ _inherited: Client
 
 def _look(name):
     return _inherited.get_topic("s", name).name
+
+
+# What others build on
+
+
+async def test_connections_are_counted_and_a_lost_one_has_no_number(server):
+    client = AsyncClient(HOST, server.port, **LOGIN)
+    assert connection_number(client) is None
+    async with client:
+        assert connection_number(client) == 1
+        await client.login_user(**LOGIN)  # on the same connection
+        assert connection_number(client) == 1
+        client._recovery.link.abandon()
+        assert connection_number(client) is None
+        await client.ping()
+        assert connection_number(client) == 2
+    assert connection_number(client) is None
+
+
+@BOTH
+async def test_a_group_that_was_forgotten_is_not_joined_again(server, kind):
+    key = GroupKey("s", "topic-0", f"forgotten-{kind}")
+    server.ask(rq.CreateConsumerGroup(*key))
+    async with Either(kind, HOST, server.port, **LOGIN) as either:
+        await either.join_consumer_group(*key)
+        assert joined_groups(either.client) == (key,)
+        forget_group(either.client, key)
+        assert joined_groups(either.client) == ()
+        either.client._recovery.link.abandon()
+        assert (await either.get_me()).consumer_groups_count == 0
+
+
+async def test_another_client_connects_as_the_first_does_with_the_login_used_last(server):
+    with Client(HOST, server.port, deadline_s=7) as client:
+        assert settings_in_use(client).credentials is None
+        client.login_user(**LOGIN)
+        assert "iggy" not in repr(settings_in_use(client))
+        async with async_client_like(client) as other:
+            assert (await other.get_me()).user_id == client.get_me().user_id
+            assert settings_in_use(other) == settings_in_use(client)
+            assert settings_in_use(other).deadline_s == 7
 
 
 # TLS

@@ -8,10 +8,15 @@
     recovery            what is done about connections: log in, come back, send again or not
     incoming            bytes received, cut into replies
     aio, sync           the drivers: sockets, time, locks
-    producer            `AsyncProducer`: buffers and batches on top of an `AsyncClient`
+    attachment          what those below may know about a client besides its methods
+    codecs, cipher, payloads
+                        values to payloads and back
+    producer, outgoing  `AsyncProducer`: buffers and batches on top of an `AsyncClient`
     consumer            `AsyncConsumer`: iteration, commits, handlers
     ownership, holdings which partitions are a consumer's own, and what it has of each
     retry, dead_letters when to try again; what becomes of messages that cannot be handled
+    blocking_producer, blocking_consumer, background
+                        `Producer` and `Consumer`: the same, run by a thread
 
 Import the public names from `borzoi`.
 """

@@ -18,7 +18,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
-from borzoi.client import groups, messages, offsets, streams, system, topics, users
+from borzoi.client import groups, messages, offsets, streams, system, topics, transactions, users
 from borzoi.client.base import ClientBase, method_signature
 from borzoi.client.call import Call
 from borzoi.client.dialogue import Dialogue, Exchange, Parts
@@ -235,6 +235,12 @@ class AsyncClient(ClientBase):
     get_consumer_offset = _method(offsets.get_consumer_offset)
     store_consumer_offset = _method(offsets.store_consumer_offset)
     delete_consumer_offset = _method(offsets.delete_consumer_offset)
+
+    get_topic_extent = _method(transactions.get_topic_extent)
+    stage_messages = _method(transactions.stage_messages)
+    commit_epoch = _method(transactions.commit_epoch)
+    abort_epoch = _method(transactions.abort_epoch)
+    get_producer_epoch = _method(transactions.get_producer_epoch)
 
     create_consumer_group = _method(groups.create_consumer_group)
     get_consumer_group = _method(groups.get_consumer_group)

@@ -68,6 +68,9 @@ class ClientBase:
             parse_connection_string(host) if "://" in host else _at(host, port),
             **{name: value for name, value in given.items() if value is not None},
         )
+        self._begin(settings, on_state_change)
+
+    def _begin(self, settings: Settings, on_state_change: StateCallback | None) -> None:
         self._settings = settings
         self._tls = settings.tls_context()
         self._recovery = Recovery(settings, on_state_change)

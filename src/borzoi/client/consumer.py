@@ -12,37 +12,38 @@ that are not.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Literal, Self
+from typing import Generic, Literal, Self
 
 from borzoi.client.aio import AsyncClient
-from borzoi.client.dead_letters import dead_letter
+from borzoi.client.cipher import Cipher
+from borzoi.client.codecs import Codec
+from borzoi.client.dead_letters import DeadLetterTopic
 from borzoi.client.holdings import Holding, OffsetGap
-from borzoi.client.ownership import Ownership, persist
+from borzoi.client.ownership import Ownership
+from borzoi.client.payloads import Message, T, UndecodablePayload, read
 from borzoi.client.retry import RetryPolicy
-from borzoi.client.values import Partitioning, PollingStrategy, ReceivedMessage
+from borzoi.client.values import PollingStrategy, ReceivedMessage
 from borzoi.model import values
-from borzoi.model.errors import (
-    BorzoiError,
-    ConsumerGroupPartitionNotOwned,
-    TopicNameAlreadyExists,
-)
+from borzoi.model.errors import BorzoiError, ConsumerGroupPartitionNotOwned
 from borzoi.model.values import Identifier
 
 Commit = Literal["after_each", "manual"] | int | timedelta
 OnGap = Literal["raise", "skip"] | Callable[[OffsetGap], None]
-Handler = Callable[[ReceivedMessage], Awaitable[None]]
+Handler = Callable[[Message[T]], Awaitable[None]]
 
 _FIRST = PollingStrategy.First()
 _DEFAULT_RETRY = RetryPolicy()
 _logger = logging.getLogger("borzoi.client")
 
 
-class AsyncConsumer:
+class AsyncConsumer(Generic[T]):
     """Reads one topic: as a member of `group`, or as `consumer` one partition.
+
+    With a `codec`, messages have the values that it makes of their payloads; without one, the payloads. With
+    a `cipher` payloads are decrypted. One that cannot be is an `UndecodablePayload`.
 
     `start` counts where no offset is stored. `commit` says when offsets are stored: after each message, after
     so many, after a time, or only by `commit()`. `on_gap` says what happens when messages are missing.
@@ -58,6 +59,8 @@ class AsyncConsumer:
         group: Identifier | None = None,
         consumer: Identifier | None = None,
         partition_id: int | None = None,
+        codec: Codec[T] | None = None,
+        cipher: Cipher | None = None,
         create_group: bool = True,
         start: values.PollingStrategy = _FIRST,
         batch_count: int = 100,
@@ -85,6 +88,8 @@ class AsyncConsumer:
         self._stream = stream
         self._topic = topic
         self._group = group
+        self._codec = codec
+        self._cipher = cipher
         self._create_group = create_group
         self._batch_count = batch_count
         self._commit = commit
@@ -122,14 +127,25 @@ class AsyncConsumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ReceivedMessage:
-        """The next message; waits for one. Ends after `stop()`."""
+    async def __anext__(self) -> Message[T]:
+        """The next message; waits for one. Ends after `stop()`.
+
+        Raises `UndecodablePayload`, once, for a message that cannot be read; it is then in the caller's
+        hands like any other, and finished when the next one is asked for.
+        """
+        message = await self._next()
+        if message is None:
+            raise StopAsyncIteration
+        return self._read(message)
+
+    async def _next(self) -> ReceivedMessage | None:
+        """The next message as it is stored; None after `stop()`."""
         self._finish_current()
         while True:
             await self._store_due()
             if self._stopping.is_set():
                 await self._store_finished()
-                raise StopAsyncIteration
+                return None
             message = await self._deliver()
             if message is not None:
                 if self._prefetch and self._ahead is None and self._buffered() < self._batch_count:
@@ -169,7 +185,7 @@ class AsyncConsumer:
 
     async def run(
         self,
-        handler: Handler,
+        handler: Handler[T],
         *,
         retry: RetryPolicy = _DEFAULT_RETRY,
         dead_letter_topic: str | None = None,
@@ -179,14 +195,17 @@ class AsyncConsumer:
 
         A handler that raises is called again after a pause, as `retry` says; then the message goes to the
         dead-letter topic, of the same stream if none is named. Without such a topic, or if that fails, the
-        error is raised and the message is not committed. The next message waits meanwhile.
+        error is raised and the message is not committed. The next message waits meanwhile. A message that
+        cannot be read is not tried again.
         """
-        stream = self._stream if dead_letter_stream is None else dead_letter_stream
+        dead_letters = None
         if dead_letter_topic is not None:
-            await self._make_topic(stream, dead_letter_topic)
-        async for message in self:
+            stream = self._stream if dead_letter_stream is None else dead_letter_stream
+            dead_letters = DeadLetterTopic(self._client, stream, dead_letter_topic, self._deadline_s)
+            await dead_letters.make()
+        while (message := await self._next()) is not None:
             try:
-                is_done = await self._handle(handler, message, retry, stream, dead_letter_topic)
+                is_done = await self._handle(handler, message, retry, dead_letters)
             except BaseException:
                 self._put_back()
                 raise
@@ -197,48 +216,42 @@ class AsyncConsumer:
 
     async def _handle(
         self,
-        handler: Handler,
-        message: ReceivedMessage,
+        handler: Handler[T],
+        stored: ReceivedMessage,
         retry: RetryPolicy,
-        stream: Identifier,
-        dead_letter_topic: str | None,
+        dead_letters: DeadLetterTopic | None,
     ) -> bool:
         """False if it was stopped between two attempts."""
         failures = 0
-        while True:
-            try:
-                await handler(message)
-            except Exception as error:
-                failures += 1
-                pause_s = retry.pause_s(failures)
-                if pause_s is None:
-                    if dead_letter_topic is None:
-                        raise
-                    letter = dead_letter(message, self._stream, self._topic, error, failures)
-                    _logger.warning(
-                        "message %s of partition %s goes to %s after %s attempts: %r",
-                        *(message.offset, message.partition_id, dead_letter_topic, failures, error),
-                    )
-                    break
-            else:
-                return True
-            if await self._pause(pause_s):
-                return False
-        # The same letter always goes to the same partition, where a server that drops duplicates knows it.
-        where = Partitioning.key(f"{message.partition_id}:{message.offset}")
-        await persist(
-            lambda left_s: self._client.send_messages(
-                stream, dead_letter_topic, where, [letter], deadline_s=left_s
-            ),
-            self._deadline_s,
-        )
+        cause: Exception
+        try:
+            message = self._read(stored)
+        except UndecodablePayload as error:
+            # No attempt will make it readable.
+            if dead_letters is None:
+                raise
+            cause = error
+        else:
+            while True:
+                try:
+                    await handler(message)
+                except Exception as error:
+                    failures += 1
+                    pause_s = retry.pause_s(failures)
+                    if pause_s is None:
+                        if dead_letters is None:
+                            raise
+                        cause = error
+                        break
+                else:
+                    return True
+                if await self._pause(pause_s):
+                    return False
+        await dead_letters.put(stored, self._stream, self._topic, cause, failures)
         return True
 
-    async def _make_topic(self, stream: Identifier, topic: str) -> None:
-        if await self._client.get_topic(stream, topic, deadline_s=self._deadline_s) is None:
-            # Another consumer may have made it meanwhile.
-            with suppress(TopicNameAlreadyExists):
-                await self._client.create_topic(stream, topic, 1, deadline_s=self._deadline_s)
+    def _read(self, stored: ReceivedMessage) -> Message[T]:
+        return read(stored, self._codec, self._cipher)
 
     def _put_back(self) -> None:
         current, self._current, self._owned.in_hand = self._current, None, None
@@ -282,6 +295,27 @@ class AsyncConsumer:
                     self._current, self._owned.in_hand = (holding, message), holding
                     return message
         return None
+
+    # Lending, to the blocking consumer: there a message costs more to hand over than to poll.
+
+    def _lend(self, count: int) -> list[ReceivedMessage]:
+        """What comes after the current message and can be delivered without asking, for a moment."""
+        if self._current is None or self._commit == "after_each":
+            return []
+        if isinstance(self._commit, int):
+            count = min(count, self._commit - self._finished_count - 1)
+        return self._current[0].lend(count)
+
+    def _take_back(self, seen: Sequence[ReceivedMessage], rest: Sequence[ReceivedMessage]) -> None:
+        """What became of lent messages: as if those that were seen had been asked for one by one."""
+        if self._current is None or not (seen or rest):
+            return
+        holding, last = self._current
+        for message in seen:
+            self._finish_current()
+            self._current, self._owned.in_hand = (holding, message), holding
+            last = message
+        holding.give_back(last, rest)
 
     async def _fetch(self) -> None:
         """Poll the next partition that has room."""

@@ -1,6 +1,7 @@
 """Messages that could not be handled, as they are stored in a dead-letter topic.
 
-A dead letter has the payload, the id and the user headers of the message, and these headers besides:
+A dead letter has the payload, the id and the user headers of the message, and these headers besides. The
+payload is the stored one: if it was encrypted, it is so here.
 
     dlq.cause       str    the last error's text, cut to what a header holds
     dlq.error       str    the last error's type
@@ -9,21 +10,26 @@ A dead letter has the payload, the id and the user headers of the message, and t
     dlq.partition   int
     dlq.offset      int
     dlq.timestamp   int    when it was stored there, microseconds since 1970
-    dlq.attempts    int    how often it was tried
+    dlq.attempts    int    how often a handler was tried; 0 if the payload could not be decoded
 
 The message's own headers are left out if they cannot be read or leave no room for these.
 """
 
+import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from borzoi.client.values import ReceivedMessage, SendMessage
-from borzoi.model.errors import RemoteProtocolError, TooBigUserHeaders
+from borzoi.client.aio import AsyncClient
+from borzoi.client.ownership import persist
+from borzoi.client.values import Partitioning, ReceivedMessage, SendMessage
+from borzoi.model.errors import RemoteProtocolError, TooBigUserHeaders, TopicNameAlreadyExists
 from borzoi.model.headers import HeaderField, HeaderKey, HeaderObject, encode_user_headers
 from borzoi.model.limits import HEADER_FIELD_BYTES_MAX
 from borzoi.model.values import Identifier
 
 _PREFIX = "dlq."
+_logger = logging.getLogger("borzoi.client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,46 @@ def dead_letter(
     except (RemoteProtocolError, TooBigUserHeaders):
         headers = own
     return SendMessage(message.payload, message.id, headers)
+
+
+class DeadLetterTopic:
+    """Where messages of one topic go that could not be handled."""
+
+    def __init__(self, client: AsyncClient, stream: Identifier, topic: str, deadline_s: float) -> None:
+        self._client = client
+        self._stream = stream
+        self._topic = topic
+        self._deadline_s = deadline_s
+
+    async def make(self) -> None:
+        """With one partition, if it is missing."""
+        if await self._client.get_topic(self._stream, self._topic, deadline_s=self._deadline_s) is None:
+            # Another consumer may have made it meanwhile.
+            with suppress(TopicNameAlreadyExists):
+                await self._client.create_topic(self._stream, self._topic, 1, deadline_s=self._deadline_s)
+
+    async def put(
+        self,
+        message: ReceivedMessage,
+        stream: Identifier,
+        topic: Identifier,
+        error: BaseException,
+        attempts: int,
+    ) -> None:
+        """Return when the letter is stored."""
+        letter = dead_letter(message, stream, topic, error, attempts)
+        _logger.warning(
+            "message %s of partition %s goes to %s after %s attempts: %r",
+            *(message.offset, message.partition_id, self._topic, attempts, error),
+        )
+        # The same letter always goes to the same partition, where a server that drops duplicates knows it.
+        where = Partitioning.key(f"{message.partition_id}:{message.offset}")
+        await persist(
+            lambda left_s: self._client.send_messages(
+                self._stream, self._topic, where, [letter], deadline_s=left_s
+            ),
+            self._deadline_s,
+        )
 
 
 def _cut(text: str) -> str:

@@ -82,6 +82,21 @@ class Holding:
         self.delivered_offset = message.offset
         return self.buffer.popleft()
 
+    def lend(self, count: int) -> list[ReceivedMessage]:
+        """What follows the delivered message without a gap, for somebody who gives the rest back."""
+        lent: list[ReceivedMessage] = []
+        while len(lent) < count and self.buffer and self.expected_offset is not None:
+            if self.buffer[0].offset != self.expected_offset + len(lent):
+                break
+            lent.append(self.buffer.popleft())
+        return lent
+
+    def give_back(self, delivered: ReceivedMessage, rest: Sequence[ReceivedMessage]) -> None:
+        """The last of the lent messages that was delivered, and those that were not."""
+        self.buffer.extendleft(reversed(rest))
+        self.delivered_offset = delivered.offset
+        self.expected_offset = delivered.offset + 1
+
     def put_back(self, message: ReceivedMessage) -> None:
         self.buffer.appendleft(message)
         self.delivered_offset = self.finished_offset

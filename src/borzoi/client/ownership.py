@@ -25,9 +25,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from borzoi.client.aio import AsyncClient
+from borzoi.client.attachment import connection_number, forget_group, joined_groups
 from borzoi.client.holdings import Holding, begin
 from borzoi.client.memberships import GroupKey
-from borzoi.client.recovery import Link
 from borzoi.client.values import Consumer
 from borzoi.model import values
 from borzoi.model.errors import (
@@ -73,7 +73,7 @@ class Answer(NamedTuple):
     """What the group said, over which connection; None: that has ended since."""
 
     assignment: GroupAssignment | None
-    link: Link | None
+    connection: int | None
     asked_at_s: float
 
 
@@ -102,7 +102,7 @@ class Ownership:
         self._partition_id = partition_id
         self._start = start
         self._deadline_s = deadline_s
-        self._link: Link | None = None  # the connection that the holdings are good for
+        self._connection: int | None = None  # the one that the holdings are good for
         self._generation = -1
         self._proved_at_s = _NEVER_S
         self._is_member = False
@@ -112,7 +112,7 @@ class Ownership:
         if group is None:
             return
         key = GroupKey(self._stream, self._topic, group)
-        if key in self._client._recovery.memberships.joined:
+        if key in joined_groups(self._client):
             raise RuntimeError(
                 "this client is a member of the group already; each member needs its own client"
             )
@@ -137,19 +137,18 @@ class Ownership:
         except BorzoiError as error:
             _logger.info("group %s was not left in order: %s", self._group, error)
         finally:
-            self._client._recovery.memberships.leave(key)
+            forget_group(self._client, key)
 
     @property
     def is_proved(self) -> bool:
         """Whether the holdings are known to be ours at this moment; see the module's docstring."""
         if self._group is None:
             return bool(self.holdings)
-        link = self._client._recovery.link
-        if link is None or link is not self._link:
-            return False
         age_s = asyncio.get_running_loop().time() - self._proved_at_s
+        if age_s >= _PROOF_S or self._connection is None:
+            return False
         # A request that is made now is written on this very connection, or fails with it.
-        return age_s < _PROOF_S and link.is_usable()
+        return connection_number(self._client) == self._connection
 
     async def prove(self) -> None:
         """Return when the holdings are known to be ours."""
@@ -165,13 +164,13 @@ class Ownership:
         assignment = await self._client.sync_consumer_group(
             self._stream, self._topic, self.who.id, deadline_s=self._deadline_s
         )
-        return Answer(assignment, self._client._recovery.link, asked_at_s)
+        return Answer(assignment, connection_number(self._client), asked_at_s)
 
     async def adapt(self, answer: Answer) -> None:
         """Change the holdings to what the group says, unless nothing has changed."""
         has_joined = False
         while True:
-            assignment, link, asked_at_s = answer
+            assignment, connection, asked_at_s = answer
             if assignment is None:
                 if has_joined:
                     raise ConsumerGroupMemberNotFound(f"group {self._group}")
@@ -179,11 +178,16 @@ class Ownership:
                 await self._client.join_consumer_group(
                     self._stream, self._topic, self.who.id, deadline_s=self._deadline_s
                 )
-            elif link is not None:
-                if link is not self._link or assignment.generation != self._generation:
-                    await self._rebalance(assignment, is_new_session=link is not self._link)
-                if link is self._client._recovery.link:
-                    self._link, self._generation, self._proved_at_s = link, assignment.generation, asked_at_s
+                # Thrown out, by an operator say who resets offsets: what was held before says nothing now, and
+                # a group that was made anew may have come to the same generation.
+                self._connection = None
+            elif connection is not None:
+                is_new = connection != self._connection
+                if is_new or assignment.generation != self._generation:
+                    await self._rebalance(assignment, is_new_session=is_new)
+                if connection == connection_number(self._client):
+                    self._connection, self._generation = connection, assignment.generation
+                    self._proved_at_s = asked_at_s
                     return
             answer = await self.ask_assignment()
 

@@ -16,20 +16,22 @@ A batch that failed takes what is buffered with the same partitioning with it, u
 change the order. A message is stored or reported within `deadline_s` of the time it was buffered.
 
 Messages have their ids from the moment they are buffered, so a server that drops duplicates knows them again.
+They are buffered as the codec made them and encrypted when they are sent, so that what an error carries can
+be sent again as it is.
 """
 
 import asyncio
-import itertools
-import os
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self
 
 from borzoi.client.aio import AsyncClient
+from borzoi.client.cipher import Cipher
+from borzoi.client.codecs import Codec
+from borzoi.client.outgoing import ID_BYTES, Entry, Headers, Outgoing, T
 from borzoi.client.retry import RetryPolicy
-from borzoi.client.values import Partitioning, SendMessage, new_messages, partitioning_of
+from borzoi.client.values import Partitioning, SendMessage
 from borzoi.model import values
 from borzoi.model.errors import (
     BorzoiError,
@@ -42,11 +44,8 @@ from borzoi.model.errors import (
 )
 from borzoi.model.replies import Confirmation
 from borzoi.model.values import Identifier, PartitioningKind
-from borzoi.wire.batch import FRAME_HEADER_BYTES
 
 _BALANCED = Partitioning.balanced()
-_ID_BYTES = 16
-_IDS = 1 << 8 * _ID_BYTES
 # After these nobody knows whether a batch was stored.
 _UNKNOWN = (Disconnected, StorageFailure, ClientShutdown, RemoteProtocolError)
 # The deadline ends the attempts, not their number.
@@ -64,18 +63,11 @@ class SendFailed(BorzoiError):  # noqa: N818 - named like the platform's other e
         super().__init__(f"{len(self.unsent)} not sent, {len(self.unknown)} maybe; {reason}")
 
 
-@dataclass(slots=True)
-class _Entry:
-    number: int
-    message: SendMessage
-    size_bytes: int
-    lane: values.Partitioning
-    give_up_s: float
-    waiter: asyncio.Future[Confirmation | None] | None
-
-
-class AsyncProducer:
+class AsyncProducer(Generic[T]):
     """Sends to one topic. Use it in an `async with` block, which ends with a flush.
+
+    With a `codec`, what is sent are its values; without one, `bytes` or `str`. With a `cipher` payloads are
+    encrypted. A `SendMessage` passes the codec by: its payload is taken as it is.
 
     `partitioning` is for messages that are sent without one of their own. `retry_unknown` sends a batch again
     when its answer is missing. That is for servers that drop duplicates: with
@@ -88,6 +80,8 @@ class AsyncProducer:
         stream: Identifier,
         topic: Identifier,
         *,
+        codec: Codec[T] | None = None,
+        cipher: Cipher | None = None,
         partitioning: values.Partitioning | int = _BALANCED,
         batch_messages: int = 1000,
         batch_bytes: int = 1 << 20,
@@ -101,19 +95,18 @@ class AsyncProducer:
         self._client = client
         self._stream = stream
         self._topic = topic
-        self._partitioning = partitioning_of(partitioning)
+        self._outgoing = Outgoing(codec, cipher, partitioning)
         self._batch_messages = batch_messages
         self._batch_bytes = batch_bytes
         self._linger_s = linger_s
         self._buffer_bytes = buffer_bytes
         self._deadline_s = deadline_s
         self._retry_unknown = retry_unknown
-        self._ids = itertools.count(int.from_bytes(os.urandom(_ID_BYTES), "little"))
-        self._buffer: deque[_Entry] = deque()
+        self._buffer: deque[Entry] = deque()
         self._next_number = 0
         self._waiting_bytes = 0  # in the buffer
         self._held_bytes = 0  # in the buffer and on their way
-        self._window: list[_Entry] = []  # on their way
+        self._window: list[Entry] = []  # on their way
         self._flushing = 0
         self._changed = asyncio.Event()  # there may be something to send
         self._settled = asyncio.Condition()  # some messages were stored or reported
@@ -141,25 +134,33 @@ class AsyncProducer:
         return tuple(entry.message for entry in (*self._window, *self._buffer))
 
     async def send(
-        self, message: SendMessage | bytes | str, *, partitioning: values.Partitioning | int | None = None
+        self,
+        message: T | SendMessage,
+        *,
+        partitioning: values.Partitioning | int | None = None,
+        id: int | None = None,  # noqa: A002 - what it is
+        headers: Headers | None = None,
     ) -> None:
         """Return when the message is buffered; wait while the buffer is full.
 
         Raises the `SendFailed` of earlier messages that nobody waits for, if there is one; the message given
         is not taken then.
         """
-        await self._take(message, partitioning, None)
+        await self._accept(self._outgoing.check(message, partitioning, id, headers))
 
     async def send_and_wait(
-        self, message: SendMessage | bytes | str, *, partitioning: values.Partitioning | int | None = None
+        self,
+        message: T | SendMessage,
+        *,
+        partitioning: values.Partitioning | int | None = None,
+        id: int | None = None,  # noqa: A002 - what it is
+        headers: Headers | None = None,
     ) -> Confirmation | None:
         """Return when the message is stored: where the batch that it was in is.
 
         None if the server had all messages of the batch already.
         """
-        waiter: asyncio.Future[Confirmation | None] = asyncio.get_running_loop().create_future()
-        await self._take(message, partitioning, waiter)
-        return await waiter
+        return await self._accept_and_wait(self._outgoing.check(message, partitioning, id, headers))
 
     async def flush(self) -> None:
         """Return when everything that was buffered is stored; raise `SendFailed` with what is not.
@@ -198,32 +199,29 @@ class AsyncProducer:
         async with self._settled:
             self._settled.notify_all()
 
-    async def _take(
-        self,
-        message: SendMessage | bytes | str,
-        partitioning: values.Partitioning | int | None,
-        waiter: asyncio.Future[Confirmation | None] | None,
-    ) -> None:
-        lane = self._partitioning if partitioning is None else partitioning_of(partitioning)
-        taken = message if isinstance(message, SendMessage) else SendMessage(message)
-        if taken.id is None:
-            taken = SendMessage(taken.payload, next(self._ids) % _IDS, taken.headers)
-        (checked,) = new_messages([taken])
-        size_bytes = FRAME_HEADER_BYTES + len(checked.payload) + len(checked.user_headers)
-        if waiter is None:
+    async def _accept_and_wait(self, entry: Entry) -> Confirmation | None:
+        entry.waiter = asyncio.get_running_loop().create_future()
+        await self._accept(entry)
+        return await entry.waiter
+
+    async def _accept(self, entry: Entry) -> None:
+        """Buffer a message as soon as there is space."""
+        if entry.waiter is None:
             self._raise_failure()
-        if self._turn.locked() or not self._has_space(size_bytes):
+        if self._turn.locked() or not self._has_space(entry.size_bytes):
             async with self._turn, self._settled:
-                await self._settled.wait_for(lambda: self._is_closed or self._has_space(size_bytes))
+                await self._settled.wait_for(lambda: self._is_closed or self._has_space(entry.size_bytes))
         if self._is_closed:
             raise ClientShutdown("the producer is closed")
+        self._put(entry)
+
+    def _put(self, entry: Entry) -> None:
         loop = asyncio.get_running_loop()
-        self._buffer.append(
-            _Entry(self._next_number, taken, size_bytes, lane, loop.time() + self._deadline_s, waiter)
-        )
+        entry.number, entry.give_up_s = self._next_number, loop.time() + self._deadline_s
+        self._buffer.append(entry)
         self._next_number += 1
-        self._waiting_bytes += size_bytes
-        self._held_bytes += size_bytes
+        self._waiting_bytes += entry.size_bytes
+        self._held_bytes += entry.size_bytes
         if self._sender is None:
             self._sender = loop.create_task(self._send_windows())
         if len(self._buffer) == 1 or self._is_full():
@@ -233,7 +231,7 @@ class AsyncProducer:
         oldest = next(iter(self._window or self._buffer), None)
         return oldest is None or oldest.number >= number
 
-    def _abandoned(self, entries: list[_Entry]) -> SendFailed:
+    def _abandoned(self, entries: list[Entry]) -> SendFailed:
         """What to say about messages when nothing is sent any more."""
         on_their_way = {entry.number for entry in self._window}
         return SendFailed(
@@ -260,7 +258,7 @@ class AsyncProducer:
         while True:
             await self._wait_for_window()
             self._window = window = self._next_window()
-            lanes: dict[values.Partitioning, list[_Entry]] = {}
+            lanes: dict[values.Partitioning, list[Entry]] = {}
             for entry in window:
                 lanes.setdefault(entry.lane, []).append(entry)
             if len(lanes) == 1:
@@ -287,8 +285,8 @@ class AsyncProducer:
             except TimeoutError:
                 return
 
-    def _next_window(self) -> list[_Entry]:
-        window: list[_Entry] = []
+    def _next_window(self) -> list[Entry]:
+        window: list[Entry] = []
         size_bytes = 0
         while self._buffer and len(window) < self._batch_messages:
             size_bytes += self._buffer[0].size_bytes
@@ -299,7 +297,7 @@ class AsyncProducer:
             window.append(entry)
         return window
 
-    async def _send_lane(self, entries: list[_Entry]) -> None:
+    async def _send_lane(self, entries: list[Entry]) -> None:
         """Store a batch or report it, and what is behind it."""
         try:
             confirmations = await self._send_batch(entries)
@@ -312,14 +310,14 @@ class AsyncProducer:
             if entry.waiter is not None and not entry.waiter.done():
                 entry.waiter.set_result(confirmation)
 
-    async def _send_batch(self, entries: list[_Entry]) -> tuple[Confirmation, ...]:
+    async def _send_batch(self, entries: list[Entry]) -> tuple[Confirmation, ...]:
         loop = asyncio.get_running_loop()
-        messages = [entry.message for entry in entries]
+        messages = [self._outgoing.sealed(entry.message) for entry in entries]
         where, give_up_s = entries[0].lane, entries[0].give_up_s
         if self._retry_unknown and where.kind is PartitioningKind.BALANCED:
             # Duplicates are known by partition: sent again, the batch must go where it went before. A key
             # that nothing else has is as good a balance.
-            where = Partitioning.key((messages[0].id or 0).to_bytes(_ID_BYTES, "little"))
+            where = Partitioning.key((messages[0].id or 0).to_bytes(ID_BYTES, "little"))
         unknown: BorzoiError | None = None  # once unknown, a later failure to connect makes it no less so
         failures = 0
         while True:
@@ -346,7 +344,7 @@ class AsyncProducer:
                 raise failure
             await asyncio.sleep(pause_s)
 
-    def _report(self, entries: list[_Entry], error: Exception) -> None:
+    def _report(self, entries: list[Entry], error: Exception) -> None:
         is_unknown = isinstance(error, _UNKNOWN)
         behind = [entry for entry in self._buffer if entry.lane == entries[0].lane]
         if behind:

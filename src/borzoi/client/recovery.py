@@ -126,6 +126,18 @@ class Recovery:
         self._failures = 0  # since something was last answered
         self._last_failure = ""
         self._connected_at_s = -settings.reestablish_after_s
+        self._dialled = 0
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What the next connection will log in with."""
+        return self._credentials
+
+    @property
+    def connection_number(self) -> int | None:
+        """Which connection calls use, counted from 1; None if they would have to make one."""
+        # There is never more than one, so the one in use is the last that was made.
+        return self._dialled if self.link is not None and self.link.is_usable() else None
 
     @property
     def is_closed(self) -> bool:
@@ -236,6 +248,7 @@ class Recovery:
             try:
                 link: Link = yield _DIAL
                 self._unready = link
+                self._dialled += 1
                 self._connected_at_s = time.monotonic()
                 self._last_failure = "the server accepts connections but does not answer"
                 self._enter(ConnectionState.CONNECTED)

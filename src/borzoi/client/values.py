@@ -10,11 +10,13 @@ import datetime as dt
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
-from typing import Self
+from itertools import repeat
+from typing import Any, Self
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from borzoi.model import values
 from borzoi.model.errors import (
@@ -44,12 +46,14 @@ from borzoi.model.limits import (
 )
 from borzoi.model.units import EXPIRY_NEVER, EXPIRY_SERVER_DEFAULT, parse_byte_size, parse_expiry
 from borzoi.model.values import ConsumerKind, Identifier, PartitioningKind, PollingKind, TypedValue
-from borzoi.wire.batch import NewMessage
+from borzoi.wire.build import NewMessage, assemble
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _ID_BYTES = 16
 _IDS = 1 << 8 * _ID_BYTES
+# Below this many messages a Python loop beats the fixed cost of NumPy calls.
+_VECTOR_MIN = 28
 
 
 class ConnectionState(Enum):
@@ -127,8 +131,7 @@ class Consumer(values.Consumer, frozen=True):
 UNNAMED_CONSUMER = Consumer(ConsumerKind.CONSUMER, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class SendMessage:
+class SendMessage(msgspec.Struct, frozen=True):
     """A message to send. Without an id it gets a random one."""
 
     payload: bytes | str
@@ -136,17 +139,25 @@ class SendMessage:
     headers: Mapping[HeaderKey, HeaderField] | None = None
 
 
-class ReceivedMessage(msgspec.Struct, frozen=True):
+class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
     """A message as it is stored. `timestamp` is the server's time, `origin_timestamp` the producer's."""
 
     payload: bytes
     offset: int
     timestamp: int
-    id: int
     origin_timestamp: int
     partition_id: int
-    checksum: int
+    # Checksum (8 bytes) and id (16), as stored: two numbers that most consumers never ask for.
+    head: bytes
     user_headers: bytes = b""
+
+    @property
+    def id(self) -> int:
+        return int.from_bytes(self.head[8:], "little")
+
+    @property
+    def checksum(self) -> int:
+        return int.from_bytes(self.head[:8], "little")
 
     @property
     def headers(self) -> dict[HeaderObject, HeaderObject]:
@@ -221,27 +232,80 @@ def partitioning_of(value: values.Partitioning | int) -> values.Partitioning:
 
 def new_messages(messages: Iterable[SendMessage | bytes | str]) -> list[NewMessage]:
     """What a batch is built of. All messages of a call have the same origin time."""
+    payloads, _, ids, blocks = _parts(messages)
+    now_us = time.time_ns() // 1000
+    if isinstance(ids, int):
+        ids = [number % _IDS for number in range(ids, ids + len(payloads))]
+    return [
+        NewMessage(*each, now_us) for each in zip(payloads, ids, blocks or repeat(b"", len(ids)), strict=True)
+    ]
+
+
+def new_batch(messages: Iterable[SendMessage | bytes | str]) -> tuple[int, bytearray]:
+    """The number of messages and their batch, as a send request has them."""
+    payloads, sizes, ids, blocks = _parts(messages)
+    return len(payloads), assemble(payloads, ids, blocks, time.time_ns() // 1000, sizes)
+
+
+def _parts(
+    messages: Iterable[SendMessage | bytes | str],
+) -> tuple[list[bytes], NDArray[np.int64] | None, int | list[int], list[bytes] | None]:
+    """Payloads, their sizes if they are many, ids or the first of consecutive ones, encoded headers if any.
+
+    One random number for the batch and consecutive ids from there cost less than a random one each.
+    """
     if isinstance(messages, str | bytes | bytearray | memoryview):
         raise TypeError("messages is a list of messages; put a single one into a list")
-    # One random number for the batch and consecutive ids from there cost less than a random one each.
+    given = messages if isinstance(messages, list) else list(messages)
     first_id = int.from_bytes(os.urandom(_ID_BYTES), "little")
-    now_us = time.time_ns() // 1000
-    made = []
-    for number, message in enumerate(messages, first_id):
-        if isinstance(message, SendMessage):
-            payload, headers = message.payload, message.headers
-            message_id = number % _IDS if message.id is None else message.id
-            if not 0 <= message_id < _IDS:
-                raise InvalidIdentifier(f"message id {message_id}")
-            block = encode_user_headers(headers) if headers else b""
-        else:
-            payload, message_id, block = message, number % _IDS, b""
-        data = payload.encode() if isinstance(payload, str) else payload
-        if not data:
-            raise EmptyMessagePayload
-        if len(data) > PAYLOAD_BYTES_MAX:
-            raise TooBigMessagePayload(f"{len(data)} bytes, {PAYLOAD_BYTES_MAX} are allowed")
-        made.append(NewMessage(data, message_id, block, now_us))
-    if not made:
+    ids: int | list[int] = first_id
+    blocks: list[bytes] | None = None
+    payloads: list[Any] = given
+    kinds = set(map(type, given))
+    if not kinds:
         raise InvalidMessagesCount("a send has at least one message")
-    return made
+    if kinds not in ({bytes}, {str}):
+        full: list[Any] = given
+        if kinds != {SendMessage}:
+            full = [each if isinstance(each, SendMessage) else SendMessage(each) for each in given]
+        payloads = [each.payload for each in full]
+        ids = _ids([each.id for each in full], first_id)
+        if any(each.headers for each in full):
+            blocks = [encode_user_headers(each.headers) if each.headers else b"" for each in full]
+        kinds = set(map(type, payloads))
+    if kinds == {str}:
+        payloads = list(map(str.encode, payloads))
+    elif kinds != {bytes}:
+        payloads = list(map(_payload, payloads))
+    sizes = None
+    if len(payloads) < _VECTOR_MIN:
+        shortest, longest = min(map(len, payloads)), max(map(len, payloads))
+    else:
+        sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
+        shortest, longest = int(sizes.min()), int(sizes.max())
+    if not shortest:
+        raise EmptyMessagePayload
+    if longest > PAYLOAD_BYTES_MAX:
+        raise TooBigMessagePayload(f"{longest} bytes, {PAYLOAD_BYTES_MAX} are allowed")
+    return payloads, sizes, ids, blocks
+
+
+def _ids(given: list[int | None], first_id: int) -> int | list[int]:
+    """The given ids, and consecutive ones for messages without; the first of those if there are no others."""
+    if not any(each is not None for each in given):
+        return first_id
+    numbers = [number % _IDS if each is None else each for number, each in enumerate(given, first_id)]
+    for number in numbers:
+        if not 0 <= number < _IDS:
+            raise InvalidIdentifier(f"message id {number}")
+    return numbers
+
+
+def _payload(value: object) -> bytes | bytearray:
+    if isinstance(value, bytes | bytearray):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, memoryview):
+        return value.tobytes()
+    raise TypeError(f"a payload is bytes or str, not {type(value).__name__}")

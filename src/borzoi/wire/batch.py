@@ -1,21 +1,7 @@
-"""The message batch: the one layout on the wire, on disk and in a poll reply.
+"""Message batches, looked at one by one: proven, read, checked.
 
-    batch = 256-byte header, then message frames back to back
-    frame = 48-byte header, payload, user headers
-
-    batch header                                frame header
-    off size                                    off size
-      0    8  partition_id                        0    8  checksum, XXH3-64 of the frame from byte 8 on
-      8    8  base_offset                         8   16  message id
-     16    8  base_timestamp (us, broker)        24    4  offset_delta: 0, 1, 2, ... within the batch
-     24    8  origin_timestamp (us, producer)    28    4  timestamp_delta (us, to origin_timestamp)
-     32    8  batch_length, header included      32    4  user_headers_length
-     40    8  batch_checksum                     36    4  payload_length
-     48    4  message_count                      40    8  reserved, zero
-     52  204  reserved, zero
-
-The batch checksum is XXH3-64 over header bytes 0..40, header bytes 48..52 and the checksum field
-of every frame in order.
+The layout is drawn in `wire.batch_layout`; `wire.build` makes batches; `wire.columns` reads the messages
+of many batches at once.
 
 `prove` is the gate: nothing is appended whose frames do not tile the batch exactly. It returns
 where the frames are, so that whoever needs them later does not walk the batch again. Batches of
@@ -26,7 +12,6 @@ This module neither assigns offsets nor knows where a batch is stored; that is `
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -35,17 +20,40 @@ from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from borzoi.model.errors import RemoteProtocolError
-from borzoi.model.limits import PAYLOAD_BYTES_MAX, U32_MAX, USER_HEADERS_BYTES_MAX
+from borzoi.model.limits import PAYLOAD_BYTES_MAX, USER_HEADERS_BYTES_MAX
 from borzoi.model.values import BytesLike
+from borzoi.wire.batch_layout import (
+    FRAME,
+    FRAME_HEADER_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    check_lengths,
+)
+from borzoi.wire.batch_layout import RESERVED as _ZEROS
+from borzoi.wire.build import NewMessage, build
 
-HEADER_BYTES = 256
-FRAME_HEADER_BYTES = 48
+__all__ = [
+    "FRAME",
+    "FRAME_HEADER_BYTES",
+    "HEADER",
+    "HEADER_BYTES",
+    "BatchHeader",
+    "Frame",
+    "Layout",
+    "NewMessage",
+    "batch_checksum",
+    "build",
+    "column",
+    "frames",
+    "prove",
+    "read_header",
+    "split",
+    "verify_header",
+    "verify_messages",
+]
 
-HEADER = struct.Struct("<6QI204s")
-FRAME = struct.Struct("<QQQIIIIQ")
 _FRAME_TAIL = struct.Struct("<I4xIIQ")  # from byte 24: offset_delta, headers length, payload length, reserved
 _U64 = struct.Struct("<Q")
-_ZEROS = bytes(204)
 
 # Below this many messages a Python loop over the frames beats the fixed cost of NumPy calls.
 _VECTOR_MIN = 24
@@ -61,9 +69,6 @@ _TAIL_FIELDS = 6  # u32 each; the last two are the reserved bytes
 _CACHED_COUNT_MAX = 8192
 
 _INVALID_COMMAND = 3
-_TOO_BIG_USER_HEADERS = 4017
-_TOO_BIG_PAYLOAD = 4022
-_INVALID_PAYLOAD_LENGTH = 4025
 _INVALID_MESSAGES_COUNT = 4009
 _INVALID_MESSAGE_CHECKSUM = 4027
 _INVALID_BATCH_CHECKSUM = 4039
@@ -104,16 +109,6 @@ class Frame(NamedTuple):
     timestamp_delta_us: int
     payload: memoryview
     user_headers: memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class NewMessage:
-    """What a producer gives for one message."""
-
-    payload: bytes
-    id: int = 0
-    user_headers: bytes = b""
-    origin_timestamp_us: int = 0
 
 
 def read_header(batch: BytesLike, position: int = 0) -> BatchHeader:
@@ -171,7 +166,7 @@ def _is_uniform(batch: memoryview, count: int, stride: int) -> bool:
     delta, headers, payload, reserved = _FRAME_TAIL.unpack_from(batch, HEADER_BYTES + 24)
     if FRAME_HEADER_BYTES + headers + payload != stride or delta or reserved:
         return False
-    _check_lengths(0, headers, payload)
+    check_lengths(0, headers, payload)
     tails = np.ndarray((count,), _DTYPE_TAIL, batch, HEADER_BYTES + _TAIL_AT, (stride,)).copy()
     tails.view(_DTYPE_U32)[1::_TAIL_FIELDS] = 0  # timestamp deltas may be anything
     expected = _uniform_tails if count <= _CACHED_COUNT_MAX else _uniform_tails.__wrapped__
@@ -209,23 +204,12 @@ def _walk(batch: memoryview, count: int) -> Layout:
         if reserved:
             raise RemoteProtocolError(f"reserved bytes of message {index} are not zero")
         if headers > USER_HEADERS_BYTES_MAX or not 0 < payload <= PAYLOAD_BYTES_MAX:
-            _check_lengths(index, headers, payload)
+            check_lengths(index, headers, payload)
         positions.append(position)
         position += FRAME_HEADER_BYTES + headers + payload
     if position != end:
         raise RemoteProtocolError(f"the messages end at byte {position}, the batch at {end}")
     return Layout(count, end, 0, positions)
-
-
-def _check_lengths(index: int, headers: int, payload: int) -> None:
-    if payload == 0:
-        raise RemoteProtocolError(f"message {index} has an empty payload", _INVALID_PAYLOAD_LENGTH)
-    if payload > PAYLOAD_BYTES_MAX:
-        raise RemoteProtocolError(f"payload of message {index} has {payload} bytes", _TOO_BIG_PAYLOAD)
-    if headers > USER_HEADERS_BYTES_MAX:
-        raise RemoteProtocolError(
-            f"user headers of message {index} have {headers} bytes", _TOO_BIG_USER_HEADERS
-        )
 
 
 def batch_checksum(batch: memoryview, layout: Layout, header: memoryview | None = None) -> int:
@@ -269,33 +253,6 @@ def verify_header(batch: memoryview, layout: Layout) -> None:
     (stored,) = _U64.unpack_from(batch, 40)
     if batch_checksum(batch, layout) != stored:
         raise RemoteProtocolError("batch checksum does not match", _INVALID_BATCH_CHECKSUM)
-
-
-def build(messages: Sequence[NewMessage]) -> bytearray:
-    """A batch as a producer sends it: offsets and broker time zero, all checksums filled in."""
-    if not messages:
-        raise ValueError("a batch holds at least one message")
-    origin_us = min(message.origin_timestamp_us for message in messages)
-    batch = bytearray(HEADER_BYTES)
-    for index, message in enumerate(messages):
-        delta_us = message.origin_timestamp_us - origin_us
-        if delta_us > U32_MAX:
-            raise ValueError("origin times within one batch may lie at most 2^32 - 1 microseconds apart")
-        body = b"".join(
-            (
-                message.id.to_bytes(16, "little"),
-                struct.pack("<IIIIQ", index, delta_us, len(message.user_headers), len(message.payload), 0),
-                message.payload,
-                message.user_headers,
-            )
-        )
-        batch += _U64.pack(xxh3_64_intdigest(body))
-        batch += body
-    HEADER.pack_into(batch, 0, 0, 0, 0, origin_us, len(batch), 0, len(messages), _ZEROS)
-    view = memoryview(batch)
-    _U64.pack_into(batch, 40, batch_checksum(view, prove(view)))
-    view.release()
-    return batch
 
 
 def frames(batch: memoryview) -> Iterator[Frame]:

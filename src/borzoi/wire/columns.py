@@ -1,0 +1,254 @@
+"""The messages of batches that lie back to back in a buffer, as columns: one NumPy array for each field.
+
+The buffer is a poll reply's, a segment file's (mapped or read), or a part of one that begins and ends with a
+batch. Nothing is copied but frame headers. Batches of equal-sized messages, the common case, are found with a
+handful of NumPy calls; where sizes differ, every frame says where the next one is, and that takes a Python
+step per message.
+
+`columns` returns only if header and frames describe exactly these bytes, so whoever follows `payload_starts`
+and `payload_ends` stays within the buffer. Whatever else the bytes are, RemoteProtocolError is raised and
+nothing else. Checksums are not checked; `wire.batch` does that.
+
+Numbers are those of the wire, unsigned. A served part of a batch, whose first offset delta is above zero,
+is as good as a whole one.
+"""
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from borzoi.model.errors import RemoteProtocolError
+from borzoi.model.values import BytesLike
+from borzoi.wire.batch_layout import FRAME_FORM, FRAME_HEADER_BYTES, HEADER_BYTES, LENGTHS, LENGTHS_AT
+
+# Below this many messages in a batch, following the frames beats the fixed cost of NumPy calls.
+_VECTOR_MIN = 24
+_LENGTH_AND_COUNT = Struct("<32xQ8xI")
+# What the messages of a batch share, from byte 0 of its header.
+_SHARED_FORM = np.dtype([("partition", "<u8"), ("offset", "<u8"), ("stored_us", "<u8"), ("origin_us", "<u8")])
+_ID_AT = 8
+_ID_FORM = np.dtype("V16")
+_CHECKSUM_AND_ID_FORM = np.dtype("V24")
+
+Longs = NDArray[np.int64]
+UnsignedLongs = NDArray[np.uint64]
+
+
+class Shared(NamedTuple):
+    """What all messages of a batch have in common."""
+
+    partition_id: int
+    base_offset: int
+    timestamp_us: int
+    origin_timestamp_us: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """What was found. Columns are made when asked for; positions are bytes of `buffer`."""
+
+    buffer: memoryview
+    starts: Longs  # of frames
+    heads: NDArray[Any]  # frame headers, of FRAME_FORM
+    stride: int  # what all starts lie apart and all lengths agree on; 0 if that is not so
+    _shared: NDArray[Any]  # of each batch, of _SHARED_FORM
+    _counts: Longs  # messages of each batch
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def only_batch(self) -> Shared | None:
+        """If there is one batch; sparing its columns, where every row would be the same, is worth it."""
+        return Shared(*self._shared[0].tolist()) if len(self._shared) == 1 else None
+
+    @property
+    def partition_ids(self) -> UnsignedLongs:
+        return self._spread("partition")
+
+    @property
+    def offsets(self) -> UnsignedLongs:
+        found: UnsignedLongs = self._spread("offset") + self.heads["offset_delta"]
+        return found
+
+    @property
+    def timestamps_us(self) -> UnsignedLongs:
+        """When the broker stored the message's batch."""
+        return self._spread("stored_us")
+
+    @property
+    def origin_timestamps_us(self) -> UnsignedLongs:
+        found: UnsignedLongs = self._spread("origin_us") + self.heads["time_delta"]
+        return found
+
+    @property
+    def ids(self) -> NDArray[np.void]:
+        """16 bytes each, the least significant first."""
+        return self.heads.getfield(_ID_FORM, _ID_AT)
+
+    @property
+    def checksums_and_ids(self) -> NDArray[np.void]:
+        """The first 24 bytes of every frame."""
+        return self.heads.getfield(_CHECKSUM_AND_ID_FORM)
+
+    @property
+    def checksums(self) -> UnsignedLongs:
+        found: UnsignedLongs = self.heads["checksum"]
+        return found
+
+    @property
+    def payload_starts(self) -> Longs:
+        return self.starts + FRAME_HEADER_BYTES
+
+    @property
+    def payload_ends(self) -> Longs:
+        """Also where the user headers start."""
+        found: Longs = self.payload_starts + self.heads["payload"]
+        return found
+
+    @property
+    def headers_ends(self) -> Longs:
+        found: Longs = self.payload_ends + self.heads["headers"]
+        return found
+
+    @property
+    def has_headers(self) -> bool:
+        return bool(self.heads["headers"][:1].any() if self.stride else self.heads["headers"].any())
+
+    def part(self, first: int, last: int) -> "Columns":
+        """Messages `first` to `last`, the latter not included."""
+        ends = np.cumsum(self._counts)
+        counts = np.clip(np.minimum(ends, last) - np.maximum(ends - self._counts, first), 0, None)
+        return Columns(
+            self.buffer,
+            self.starts[first:last],
+            self.heads[first:last],
+            self.stride,
+            self._shared,
+            counts,
+        )
+
+    def payloads(self) -> list[bytes]:
+        """A copy of every payload."""
+        if self.stride:
+            return self._equal(FRAME_HEADER_BYTES, "payload")
+        return self._slices(self.payload_starts, self.payload_ends)
+
+    def header_blocks(self) -> list[bytes]:
+        """A copy of the user headers of every message, as they are encoded."""
+        if not self.has_headers:
+            return [b""] * len(self)
+        if self.stride:
+            return self._equal(FRAME_HEADER_BYTES + int(self.heads["payload"][0]), "headers")
+        return self._slices(self.payload_ends, self.headers_ends)
+
+    def _equal(self, skip: int, field: str) -> list[bytes]:
+        if not len(self):
+            return []
+        form = f"V{self.heads[field][0]}"
+        begin = int(self.starts[0]) + skip
+        found: list[bytes] = np.ndarray((len(self),), form, self.buffer, begin, (self.stride,)).tolist()
+        return found
+
+    def _slices(self, starts: Longs, ends: Longs) -> list[bytes]:
+        if not len(self):
+            return []
+        # Copied once for all: a slice of bytes is half the work of copying a slice of a view.
+        first, last = int(starts[0]), int(ends[-1])
+        data = bytes(self.buffer[first:last])
+        bounds = zip((starts - first).tolist(), (ends - first).tolist(), strict=True)
+        return [data[start:end] for start, end in bounds]
+
+    def _spread(self, field: str) -> UnsignedLongs:
+        return np.repeat(self._shared[field], self._counts)
+
+
+def columns(batches: BytesLike) -> Columns:
+    """The messages of the batches in this buffer, in their order."""
+    buffer = memoryview(batches).cast("B")
+    positions: list[int] = []
+    counts: list[int] = []
+    pieces: list[Longs] = []  # where frames start
+    walked: list[int] = []  # the last of these, of batches that had to be walked
+    stride = position = 0
+    while position < len(buffer):
+        end, count = _end_and_count(buffer, position)
+        positions.append(position)
+        counts.append(count)
+        start = position + HEADER_BYTES
+        stride = _stride(buffer, start, end, count) if count >= _VECTOR_MIN else 0
+        if not stride:
+            _walk(buffer, start, end, count, walked)
+        else:
+            if walked:
+                pieces.append(np.array(walked, np.int64))
+                walked = []
+            pieces.append(np.arange(start, end, stride))
+        position = end
+    if walked or not pieces:
+        pieces.append(np.array(walked, np.int64))
+    if len(counts) == 1 and stride:
+        starts = pieces[0]
+        heads = np.ndarray((counts[0],), FRAME_FORM, buffer, HEADER_BYTES, (stride,))
+    else:
+        stride = 0
+        starts = np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+        heads = _gathered(buffer, starts, FRAME_FORM)
+    return Columns(
+        buffer,
+        starts,
+        heads,
+        stride,
+        _gathered(buffer, np.array(positions, np.int64), _SHARED_FORM),
+        np.array(counts, np.int64),
+    )
+
+
+def _end_and_count(buffer: memoryview, position: int) -> tuple[int, int]:
+    """Where the batch that starts here ends, and how many messages it says it has."""
+    left = len(buffer) - position
+    if left < HEADER_BYTES:
+        raise RemoteProtocolError("a batch header is cut short")
+    length, count = _LENGTH_AND_COUNT.unpack_from(buffer, position)
+    if not HEADER_BYTES <= length <= left:
+        raise RemoteProtocolError("a batch reaches past the end of the buffer")
+    if count * FRAME_HEADER_BYTES > length - HEADER_BYTES:
+        raise RemoteProtocolError(f"{count} messages cannot fit into {length} bytes")
+    return position + length, count
+
+
+def _stride(buffer: memoryview, start: int, end: int, count: int) -> int:
+    """The size of the frames if all have the same lengths, otherwise 0."""
+    stride, remainder = divmod(end - start, count)
+    lengths_at = start + LENGTHS_AT
+    if remainder or stride != FRAME_HEADER_BYTES + sum(LENGTHS.unpack_from(buffer, lengths_at)):
+        return 0
+    lengths: UnsignedLongs = np.ndarray((count,), "<u8", buffer, lengths_at, (stride,))
+    return stride if (lengths == lengths[0]).all() else 0
+
+
+def _walk(buffer: memoryview, start: int, end: int, count: int, starts: list[int]) -> None:
+    """Add where the frames of a batch start."""
+    unpack = LENGTHS.unpack_from
+    last = end - FRAME_HEADER_BYTES
+    for _ in range(count):
+        if start > last:
+            raise RemoteProtocolError("a message starts past the end of its batch")
+        starts.append(start)
+        headers, payload = unpack(buffer, start + LENGTHS_AT)
+        start += FRAME_HEADER_BYTES + headers + payload
+    if start != end:
+        raise RemoteProtocolError(f"the messages of a batch end at byte {start}, the batch at {end}")
+
+
+def _gathered(buffer: memoryview, starts: Longs, form: np.dtype[Any]) -> NDArray[Any]:
+    """What lies at each of these places."""
+    if not len(starts):
+        return np.empty(0, form)
+    width = form.itemsize
+    # Element i of this view is the bytes that begin at byte i.
+    anywhere: NDArray[np.void] = np.ndarray((len(buffer) - width + 1,), f"V{width}", buffer, 0, (1,))
+    return anywhere[starts].view(form)
