@@ -101,3 +101,9 @@ def test_exactly_once_even_if_it_is_killed_between_output_and_commit(deduplicati
     assert shown[0] == "invoiced up to 59"  # again
     assert shown[-1] == "200 orders, 200 invoiced, 1 invoice each"
     assert run("exactly_once.py", deduplicating).endswith("300 orders, 300 invoiced, 1 invoice each\n")
+
+
+def test_arrow(address):
+    shown = run("arrow.py", address)
+    assert "messages: 2000" in shown
+    assert "mean: 22.5" in shown

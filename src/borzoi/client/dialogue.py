@@ -79,7 +79,7 @@ from borzoi.wire.vsr.login import (
     encode_register,
     unpack_version,
 )
-from borzoi.wire.vsr.messages import send_prefix
+from borzoi.wire.vsr.messages import poll_body, send_prefix
 from borzoi.wire.vsr.operations import OPERATION_BY_CODE, Operation, is_result_framed
 from borzoi.wire.vsr.transactions import stage_prefix
 
@@ -277,6 +277,8 @@ def _body(request: Request) -> Parts:
             body: Parts = [send_prefix(request), request.batch]
         elif isinstance(request, StageMessages):
             body = [stage_prefix(request), request.batch]
+        elif isinstance(request, PollMessages):
+            body = [poll_body(request)]
         else:
             body = [codec.encode_request(request)]
     except LocalProtocolError as error:

@@ -20,7 +20,7 @@ from borzoi.model.limits import FRAME_BYTES_CEILING, POLL_REPLY_BYTES_MAX
 from borzoi.wire.vsr.frames import HEADER_BYTES, SIZE_AND_COMMAND
 
 SPACE_BYTES = 64 * 1024
-SPACE_BYTES_MAX = 2 << 20
+SPACE_BYTES_MAX = 256 * 1024
 
 
 @cache

@@ -178,8 +178,8 @@ class Ownership:
                 await self._client.join_consumer_group(
                     self._stream, self._topic, self.who.id, deadline_s=self._deadline_s
                 )
-                # Thrown out, by an operator say who resets offsets: what was held before says nothing now, and
-                # a group that was made anew may have come to the same generation.
+                # Thrown out, by an operator say who resets offsets: what was held says nothing now, and a
+                # group that was made anew may have come to the same generation.
                 self._connection = None
             elif connection is not None:
                 is_new = connection != self._connection

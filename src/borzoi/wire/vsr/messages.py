@@ -18,13 +18,21 @@ or consumer repeats itself: only the last four bytes of `metadata` and the suffi
 caller may keep what `decode_send_target` and `decode_poll_target` say about the bytes before.
 """
 
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - the module's own name for it says nothing
 
 from borzoi.model.errors import LocalProtocolError, RemoteProtocolError
 from borzoi.model.replies import Confirmation, PolledMessages
 from borzoi.model.requests import FlushUnsavedBuffer, PollMessages, SendMessages
-from borzoi.model.values import BytesLike, Identifier, Partitioning, PollingKind, PollingStrategy
+from borzoi.model.values import (
+    BytesLike,
+    Consumer,
+    Identifier,
+    Partitioning,
+    PollingKind,
+    PollingStrategy,
+)
 from borzoi.wire.commands import Code
 from borzoi.wire.cursor import Cursor
 from borzoi.wire.fields import BOOL, IDENTIFIER, PARTITIONING, U32, U64, Codec, Enumerated
@@ -38,6 +46,8 @@ _POLL_REPLY_PREFIX = Struct("<IQI")
 # count, stream_id, topic_id, partition_id, base_offset
 _SEND_REPLY = Struct("<IIIIQ")
 _COUNT_BYTES = U32.least_bytes
+# Targets whose bytes are remembered; who uses more encodes them again.
+_TARGETS_KEPT = 1024
 
 
 def decode_send_target(prefix: BytesLike) -> tuple[Identifier, Identifier, Partitioning]:
@@ -64,14 +74,41 @@ def decode_poll_target(prefix: BytesLike) -> Target:
 
 def send_prefix(request: SendMessages) -> bytes:
     """The body of a send up to its batch."""
+    count = bytearray()
+    U32.write(count, request.messages_count)
+    return _send_target(request.stream, request.topic, request.partitioning) + count
+
+
+@lru_cache(maxsize=_TARGETS_KEPT)
+def _send_target(stream: Identifier, topic: Identifier, partitioning: Partitioning) -> bytes:
+    """The body of a send up to its count. Producers send to few places many times."""
     metadata = bytearray()
-    IDENTIFIER.write(metadata, request.stream)
-    IDENTIFIER.write(metadata, request.topic)
-    PARTITIONING.write(metadata, request.partitioning)
-    U32.write(metadata, request.messages_count)
+    IDENTIFIER.write(metadata, stream)
+    IDENTIFIER.write(metadata, topic)
+    PARTITIONING.write(metadata, partitioning)
     out = bytearray()
-    U32.write(out, len(metadata))
+    U32.write(out, len(metadata) + _COUNT_BYTES)
     return bytes(out + metadata)
+
+
+def poll_body(request: PollMessages) -> bytes:
+    """The body of a poll; what the layout below makes of it too, but once per poll it counts."""
+    strategy = request.strategy
+    try:
+        suffix = POLL_SUFFIX.pack(strategy.kind, strategy.value, request.count, request.auto_commit)
+    except StructError as error:
+        raise LocalProtocolError(f"no poll has {strategy} and {request.count} messages") from error
+    return _poll_target(request.consumer, request.stream, request.topic, request.partition_id) + suffix
+
+
+@lru_cache(maxsize=_TARGETS_KEPT)
+def _poll_target(
+    consumer: Consumer, stream: Identifier, topic: Identifier, partition_id: int | None
+) -> bytes:
+    out = bytearray()
+    for codec, value in zip(TARGET_FIELDS.values(), (consumer, stream, topic, partition_id), strict=True):
+        codec.write(out, value)
+    return bytes(out)
 
 
 def send_reply(confirmation: Confirmation) -> bytes:
