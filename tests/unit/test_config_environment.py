@@ -121,3 +121,8 @@ def test_variables_of_others_are_left_alone(variable):
 def test_an_environment_file_is_said_to_be_ignored():
     (warning,) = load_env(IGGY_ENV_PATH="prod.env").warnings
     assert "IGGY_ENV_PATH is ignored" in warning
+
+
+def test_variables_of_the_command_line_are_not_mistaken_for_settings():
+    variables = {"IGGY_HOME": "x", "IGGY_USERNAME": "somebody", "IGGY_PASSWORD": "secret"}
+    assert not load(path=None, env=variables, flags={}).warnings

@@ -21,6 +21,8 @@ _PREFIX = "IGGY_"
 CONFIG_PATH_VARIABLE = "IGGY_CONFIG_PATH"
 _ENV_FILE_VARIABLE = "IGGY_ENV_PATH"
 _NOT_SETTINGS = frozenset({CONFIG_PATH_VARIABLE, _ENV_FILE_VARIABLE, "IGGY_DISPLAY_CONFIG", "IGGY_CI_BUILD"})
+# The command line's: where its contexts are, and whom it logs in as.
+_OF_THE_COMMAND_LINE = frozenset({"IGGY_HOME", "IGGY_USERNAME", "IGGY_PASSWORD"})
 _OTHER_PROGRAMS = ("IGGY_TEST_", "IGGY_SERVER_", "IGGY_CONNECTORS_", "IGGY_MCP_")
 
 
@@ -75,7 +77,7 @@ def read_environment(env: Mapping[str, str], findings: Findings) -> list[Setting
     settings: list[Setting] = []
     for variable in sorted(env):
         text = env[variable]
-        if not variable.startswith(_PREFIX) or not text or variable in _NOT_SETTINGS:
+        if not variable.startswith(_PREFIX) or not text or variable in _NOT_SETTINGS | _OF_THE_COMMAND_LINE:
             continue
         name = environment_names().get(variable)
         if name is not None:
