@@ -1,0 +1,248 @@
+"""What tasks of a write stage, and how the driver makes messages of it: all of an epoch, once, or nothing.
+
+    executor    stage_all(batches)     puts them aside, numbered from 0
+                -> TaskReport          travels to the driver with the task's success
+    driver      commit(reports)        one request; everything becomes messages
+                abort(...)             drops what is staged, unless it is committed
+
+An epoch is known by its producer's name and its number, which grow in order. A committed epoch is committed
+for good: whoever stages for it is told so and stops, a second commit changes nothing, and an abort does not
+touch it. Spark needs all three, because it repeats a micro-batch when it does not know how the last try at it
+ended, and aborts after a commit whose answer it did not see.
+
+An attempt's number is never used twice, not even after the driver has been started again: half of it is
+random. Spark's own attempt numbers start over then, and batches that a dead attempt has staged would be taken
+for those of a new one, with other rows in them.
+
+All of these requests can be repeated, and are, while the failure may pass and the deadline has not. Nothing
+here knows Spark or Arrow.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from borzoi.client.retry import RetryPolicy
+from borzoi.model import values
+from borzoi.model.errors import BorzoiError, EpochMismatch, TaskTimeout
+from borzoi.model.limits import U32_MAX
+from borzoi.model.replies import EpochCommitted, ProducerEpoch, Staged
+from borzoi.model.requests import StagedPart
+from borzoi.model.values import Identifier
+from borzoi.spark.options import Target
+
+T = TypeVar("T")
+
+_RETRY = RetryPolicy(attempts=1 << 31, backoff_s=0.05, longest_backoff_s=1.0)
+
+
+class EpochClient(Protocol):
+    """What is asked of a `borzoi.Client` here."""
+
+    def stage_messages(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        partitioning: values.Partitioning | int,
+        batch: values.BytesLike,
+        messages_count: int,
+        *,
+        producer: str,
+        epoch: int,
+        task: int,
+        attempt: int,
+        sequence: int,
+        deadline_s: float | None = None,
+    ) -> Staged: ...
+
+    def commit_epoch(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        producer: str,
+        epoch: int,
+        parts: Iterable[StagedPart],
+        *,
+        deadline_s: float | None = None,
+    ) -> EpochCommitted: ...
+
+    def abort_epoch(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        producer: str,
+        epoch: int,
+        *,
+        deadline_s: float | None = None,
+    ) -> None: ...
+
+    def get_producer_epoch(
+        self, stream: Identifier, topic: Identifier, producer: str, *, deadline_s: float | None = None
+    ) -> ProducerEpoch | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A try at a part of an epoch."""
+
+    producer: str
+    epoch: int
+    task: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What a task says when it is done. `is_committed`: the epoch was committed before the task was done."""
+
+    producer: str
+    epoch: int
+    task: int
+    attempt: int
+    batches_count: int
+    messages_count: int
+    is_committed: bool
+
+
+def attempt_number(spark_attempt: int) -> int:
+    """A number that no other attempt has; Spark's number is its lower half."""
+    return int.from_bytes(os.urandom(4), "little") << 32 | (spark_attempt & U32_MAX)
+
+
+class Stager:
+    """Stages the batches of one attempt, in order."""
+
+    def __init__(self, client: EpochClient, target: Target, attempt: Attempt) -> None:
+        self._client = client
+        self._target = target
+        self._attempt = attempt
+        self._batches = 0
+        self._messages = 0
+        self.is_committed = False
+
+    def begin(self) -> bool:
+        """Tell whether there is anything to do: an epoch that is committed already needs nothing more."""
+        target, attempt = self._target, self._attempt
+        last = patiently(
+            lambda left_s: self._client.get_producer_epoch(
+                target.stream, target.topic, attempt.producer, deadline_s=left_s
+            ),
+            target.deadline_s,
+        )
+        self.is_committed = last is not None and last.epoch >= attempt.epoch
+        return not self.is_committed
+
+    def stage(self, partitioning: values.Partitioning, batch: values.BytesLike, messages_count: int) -> bool:
+        """Put a batch aside. False: the epoch was committed meanwhile, and no more batches are wanted."""
+        target, attempt = self._target, self._attempt
+        staged = patiently(
+            lambda left_s: self._client.stage_messages(
+                target.stream,
+                target.topic,
+                partitioning,
+                batch,
+                messages_count,
+                producer=attempt.producer,
+                epoch=attempt.epoch,
+                task=attempt.task,
+                attempt=attempt.number,
+                sequence=self._batches,
+                deadline_s=left_s,
+            ),
+            target.deadline_s,
+        )
+        if staged.is_committed:
+            self.is_committed = True
+            return False
+        self._batches += 1
+        self._messages += messages_count
+        return True
+
+    def report(self) -> TaskReport:
+        attempt = self._attempt
+        return TaskReport(
+            attempt.producer,
+            attempt.epoch,
+            attempt.task,
+            attempt.number,
+            self._batches,
+            self._messages,
+            self.is_committed,
+        )
+
+
+def stage_all(
+    client: EpochClient,
+    target: Target,
+    attempt: Attempt,
+    batches: Iterable[tuple[values.Partitioning, values.BytesLike, int]],
+) -> TaskReport:
+    """Stage batches as they come; while one is sent the next is made. Stops when the epoch is committed."""
+    stager = Stager(client, target, attempt)
+    if not stager.begin():
+        return stager.report()
+    with ThreadPoolExecutor(1, "borzoi-stage") as thread:
+        sending: Future[bool] | None = None
+        for batch in batches:
+            if sending is not None and not sending.result():
+                return stager.report()
+            sending = thread.submit(stager.stage, *batch)
+        if sending is not None:
+            sending.result()
+    return stager.report()
+
+
+def commit(
+    client: EpochClient, target: Target, epoch: int, reports: Iterable[TaskReport]
+) -> EpochCommitted | None:
+    """Make messages of what the tasks staged, in the order of the tasks. None: there were no tasks."""
+    in_order = sorted(reports, key=lambda report: report.task)
+    if not in_order:
+        return None
+    first = in_order[0]
+    for report in in_order:
+        if (report.producer, report.epoch) != (first.producer, epoch):
+            raise EpochMismatch(
+                f"{target}: epoch {epoch} of {first.producer} is to be committed, "
+                f"task {report.task} wrote epoch {report.epoch} of {report.producer}"
+            )
+    # A task without rows staged nothing and is no part; an epoch may consist of such tasks only.
+    parts = [
+        StagedPart(report.task, report.attempt, report.batches_count)
+        for report in in_order
+        if report.batches_count and not report.is_committed
+    ]
+    return patiently(
+        lambda left_s: client.commit_epoch(
+            target.stream, target.topic, first.producer, epoch, parts, deadline_s=left_s
+        ),
+        target.deadline_s,
+    )
+
+
+def abort(client: EpochClient, target: Target, producer: str, epoch: int) -> None:
+    """Drop what is staged for the epoch. One that is committed stays."""
+    patiently(
+        lambda left_s: client.abort_epoch(target.stream, target.topic, producer, epoch, deadline_s=left_s),
+        target.deadline_s,
+    )
+
+
+def patiently(request: Callable[[float], T], deadline_s: float) -> T:
+    """The answer to a request that may be sent more than once, tried until the deadline has passed."""
+    give_up_s = time.monotonic() + deadline_s
+    failures = 0
+    while True:
+        left_s = give_up_s - time.monotonic()
+        try:
+            return request(max(left_s, 0.001))
+        except BorzoiError as error:
+            failures += 1
+            pause_s = _RETRY.pause_s(failures) or 0.0
+            left_s = give_up_s - time.monotonic()
+            if not error.retryable or isinstance(error, TaskTimeout) or left_s <= pause_s:
+                raise
+        time.sleep(pause_s)

@@ -1,0 +1,126 @@
+"""Reads a split: messages from the broker, as record batches.
+
+While one answer is decoded, a thread waits for the next. Answers are a few megabytes: large enough that
+asking costs nothing, small enough to stay in a processor's cache until Spark has them. What is asked for
+next is a guess, that the last answer is complete; where it was not, the next one is asked for again.
+
+A split yields exactly its messages, in order. If the server no longer has some of them that is data loss: an
+error, or, if the user wants so, a warning, and what is left is read. The topic's identity is compared before
+the first and after the last answer, so that messages of a topic that was made anew under the same name are
+not taken for the old one's.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from borzoi.client.messages import poll_buffers
+from borzoi.client.sync import Client
+from borzoi.client.values import PollingStrategy
+from borzoi.model.errors import NotFound, RemoteProtocolError
+from borzoi.spark.connections import connected
+from borzoi.spark.options import Target
+from borzoi.spark.plan import Split, lose
+from borzoi.spark.rows import Rows
+from borzoi.wire.columns import Columns, columns
+
+_ANSWER_BYTES = 8 << 20
+_COUNT_MAX = 1 << 20
+
+
+class Fetcher(Protocol):
+    """Turns a split into record batches, in a task. Pickled with the reader."""
+
+    def fetch(self, split: Split) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFetcher:
+    """Over the connection of this process."""
+
+    target: Target
+    rows: Rows
+    fail_on_data_loss: bool = True
+
+    def fetch(self, split: Split) -> Iterator[pa.RecordBatch]:
+        client = connected(self.target)
+        self._check_identity(client, split)
+        position = split.start
+        for found in self._answers(client, split):
+            first = int(found.offsets[0])
+            if first != position:
+                self._lost(split, position, min(first, split.end))
+            require_order(found, position, split.end)
+            position = first + len(found)
+            yield from self.rows.batches(found)
+        if position < split.end:
+            self._lost(split, position, split.end)
+        self._check_identity(client, split)
+
+    def _answers(self, client: Client, split: Split) -> Iterator[Columns]:
+        """Everything from the start of the split on that the server still has, up to its end."""
+        count = max(1, min(_ANSWER_BYTES // split.message_bytes, _COUNT_MAX))
+        position = split.start
+        buffers = self._ask(client, split, position, count)
+        with ThreadPoolExecutor(1, "borzoi-fetch") as thread:  # which it starts when it gets something to do
+            while True:
+                guess = position + count
+                following = (
+                    thread.submit(self._ask, client, split, guess, count) if guess < split.end else None
+                )
+                answered = position
+                for found in map(columns, buffers):
+                    # If some were gone, as many more came behind the end of the split.
+                    kept = found.part(0, int(np.searchsorted(found.offsets, split.end)))
+                    if len(kept):
+                        answered = int(kept.offsets[-1]) + 1
+                        yield kept
+                if answered == position or answered >= split.end:
+                    return
+                position = answered
+                if following is not None and position == guess:
+                    buffers = following.result()
+                else:
+                    buffers = self._ask(client, split, position, count)
+
+    def _ask(self, client: Client, split: Split, position: int, count: int) -> list[memoryview]:
+        count = min(count, split.end - position)
+        strategy = PollingStrategy.Offset(position)
+        where = self.target.stream, self.target.topic, split.partition_id
+        try:
+            return client._call(poll_buffers(*where, strategy, count))
+        except NotFound:
+            return []
+
+    def _check_identity(self, client: Client, split: Split) -> None:
+        try:
+            extent = client.get_topic_extent(self.target.stream, self.target.topic)
+        except NotFound:
+            self._lose("it was deleted while it was read")
+            return
+        if extent.created_at_us != split.created_at_us:
+            self._lose("it was deleted and created again while it was read")
+
+    def _lost(self, split: Split, start: int, end: int) -> None:
+        self._lose(
+            f"partition {split.partition_id}: offsets [{start}, {end}) were deleted before they were read"
+        )
+
+    def _lose(self, what: str) -> None:
+        lose(self.target, [what], fail=self.fail_on_data_loss)
+
+
+def require_order(found: Columns, start: int, end: int) -> None:
+    """Every offset once, none left out, none that was not asked for."""
+    offsets = found.offsets
+    first = int(offsets[0])
+    if first < start or first + len(offsets) > end:
+        raise RemoteProtocolError(
+            f"offsets [{start}, {end}) were asked for, [{first}, {first + len(offsets)}) came"
+        )
+    if not np.array_equal(offsets, np.arange(first, first + len(offsets), dtype=np.uint64)):
+        raise RemoteProtocolError(f"the offsets of an answer that begins with {first} are not consecutive")

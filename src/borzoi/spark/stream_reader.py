@@ -1,0 +1,123 @@
+"""The streaming source as Spark calls it: where to start, how far to go, which tasks that makes.
+
+Spark keeps one reader beside its driver and calls it for every micro-batch; a copy of a fresh one is pickled
+for the tasks. So nothing here holds a socket: connections belong to the process (`borzoi.spark.connections`)
+and are made with the first call. Spark calls methods by the names and the parameters given here.
+
+The checkpoint holds the truth about what was read. Offsets are published as a consumer group too, for others
+to see; what Spark asks to start from is behind it for good, so that is what is published.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from borzoi.model.errors import NotFound
+from borzoi.model.replies import TopicExtent
+from borzoi.spark import plan
+from borzoi.spark.fetch import Fetcher
+from borzoi.spark.offsets import Positions, resolve
+from borzoi.spark.publish import Publisher
+from borzoi.spark.source_options import SourceOptions
+from borzoi.spark.topic import TopicView
+
+logger = logging.getLogger("borzoi.spark")
+
+Json = dict[str, Any]
+
+
+class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions, fetcher: Fetcher) -> None:
+        self._options = options
+        self._fetcher = fetcher
+        self._topic = TopicView(options.target)
+        self._target: Positions | None = None  # of a query that ends when it gets there
+        self._publisher: Publisher | None = None
+
+    def initialOffset(self) -> Json:  # noqa: N802 - Spark's name, as below
+        extent = self._topic.extent()
+        found = resolve(self._options.starting, extent, self._topic, self._options.group)
+        return Positions(extent.created_at_us, found).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        limits = self._options.limits
+        if limits.bytes_max is not None:
+            return ReadMaxBytes(limits.bytes_max)
+        return ReadAllAvailable() if limits.rows_max is None else ReadMaxRows(limits.rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = Positions.at_end(self._topic.extent())
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        begin = Positions.from_json(start)
+        self._publish(begin)
+        try:
+            extent = self._topic.extent()
+        except NotFound as error:
+            if self._options.fail_on_data_loss:
+                raise
+            logger.warning("failOnDataLoss is off: %s; the query waits for it to come back", error)
+            return start
+        begins, losses = plan.begins(begin, extent)
+        plan.lose(self._options.target, losses, fail=self._options.fail_on_data_loss)
+        ends = plan.ends(begins, extent, self._target_in(extent), self._limits(limit), self._topic.extent)
+        is_same_topic = begin.created_at_us == extent.created_at_us
+        # A new partition is mentioned when it has messages; until then there is nothing new to say.
+        seen = {
+            number: end
+            for number, end in ends.items()
+            if end or (is_same_topic and number in begin.next_offsets)
+        }
+        return Positions(extent.created_at_us, seen).to_json()
+
+    def reportLatestOffset(self) -> Json:  # noqa: N802
+        return Positions.at_end(self._topic.extent()).to_json()
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        extent = self._topic.extent()
+        wanted, losses = plan.ranges(Positions.from_json(start), Positions.from_json(end), extent)
+        plan.lose(self._options.target, losses, fail=self._options.fail_on_data_loss)
+        found = plan.splits(
+            wanted,
+            extent.created_at_us,
+            self._topic.extent,
+            split_bytes_max=self._options.split_bytes_max,
+            splits_min=self._options.splits_min,
+        )
+        return [InputPartition(split) for split in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._fetcher.fetch(partition.value)
+
+    def commit(self, end: Json) -> None:
+        self._publish(Positions.from_json(end))
+
+    def stop(self) -> None:
+        if self._publisher is not None:
+            self._publisher.stop()
+
+    def _publish(self, positions: Positions) -> None:
+        if not self._options.is_published:
+            return
+        if self._publisher is None:
+            self._publisher = Publisher(self._options.target, self._options.group)
+        self._publisher.publish(positions.next_offsets)
+
+    def _limits(self, limit: ReadLimit) -> plan.Limits:
+        """Those of the options, which may be two, while Spark knows one."""
+        return plan.Limits() if isinstance(limit, ReadAllAvailable) else self._options.limits
+
+    def _target_in(self, extent: TopicExtent) -> Positions | None:
+        if self._target is not None and self._target.created_at_us != extent.created_at_us:
+            self._target = Positions.at_end(extent)
+        return self._target

@@ -1,0 +1,42 @@
+"""What planning asks a server about a topic, over the connection of this process."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from borzoi.client.values import Consumer, PollingStrategy
+from borzoi.model.errors import ConsumerGroupIdNotFound, ConsumerGroupNameNotFound, ResourceNotFound
+from borzoi.model.replies import TopicExtent
+from borzoi.model.requests import ByteCut
+from borzoi.spark.connections import connected
+from borzoi.spark.options import Target
+from borzoi.wire.columns import columns
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    target: Target
+
+    def extent(self, cuts: Sequence[ByteCut] = ()) -> TopicExtent:
+        return connected(self.target).get_topic_extent(self.target.stream, self.target.topic, cuts)
+
+    def offset_at(self, partition_id: int, timestamp_us: int) -> int | None:
+        """Of the first message that was stored at this moment or later."""
+        batches = connected(self.target).poll_batches(
+            self.target.stream,
+            self.target.topic,
+            partition_id,
+            PollingStrategy.Timestamp(timestamp_us),
+            1,
+            auto_commit=False,
+        )
+        return int(columns(batches[0][1]).offsets[0]) if batches else None
+
+    def committed_offset(self, partition_id: int, group: str) -> int | None:
+        """None also if there is no such group: then nothing was committed by it."""
+        try:
+            stored = connected(self.target).get_consumer_offset(
+                self.target.stream, self.target.topic, partition_id, consumer=Consumer.group(group)
+            )
+        except (ConsumerGroupIdNotFound, ConsumerGroupNameNotFound, ResourceNotFound):
+            return None
+        return None if stored is None else stored.stored_offset
