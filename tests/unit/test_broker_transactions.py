@@ -447,3 +447,17 @@ def test_a_purge_keeps_the_epochs_and_what_is_staged(local):
     assert content(local) == [b"b"]
     local.reopen()
     assert last_epoch(local).epoch == 2
+
+
+def test_a_producer_that_is_forgotten_leaves_its_messages_and_nothing_else(local):
+    stage(local, [b"one"], epoch=1)
+    commit(local, epoch=1)
+    stage(local, [b"never"], epoch=2, attempt=7)
+    ask(local, rq.ForgetProducer("s", "t", "p"))
+    ask(local, rq.ForgetProducer("s", "t", "p"))
+    crash(local)
+    assert last_epoch(local) is None
+    assert staged_files(local) == []
+    with pytest.raises(EpochMismatch):
+        commit(local, epoch=2, parts=((0, 7, 1),))
+    assert content(local) == [b"one"]

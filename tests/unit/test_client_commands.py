@@ -560,6 +560,12 @@ async def test_an_aborted_epoch_can_be_staged_again(client, topic):
     assert [message.payload for message in polled] == [b"new"]
 
 
+async def test_a_producer_that_is_done_can_be_forgotten(client, topic):
+    await client.commit_epoch(topic, topic, "once", 1, [])
+    await client.forget_producer(topic, topic, "once")
+    assert await client.get_producer_epoch(topic, topic, "once") is None
+
+
 async def test_a_producer_without_a_name_is_refused_before_anything_is_sent(client, topic):
     with pytest.raises(InvalidIdentifier, match="producer"):
         await client.get_producer_epoch(topic, topic, "")

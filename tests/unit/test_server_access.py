@@ -169,6 +169,7 @@ EXPECTED: dict[str, Expectation] = {
     "commit_epoch": Expectation(rq.CommitEpoch(HERE, HERE, "producer", 1, ()), SEND),
     "abort_epoch": Expectation(rq.AbortEpoch(HERE, HERE, "producer", 2), SEND),
     "get_producer_epoch": Expectation(rq.GetProducerEpoch(HERE, HERE, "producer"), SEND),
+    "forget_producer": Expectation(rq.ForgetProducer(HERE, HERE, "nobody"), SEND),
     # Last, as it ends the session.
     "logout_user": Expectation(rq.LogoutUser(), ANYONE),
 }

@@ -123,6 +123,7 @@ REQUESTS = {
     ),
     Code.ABORT_EPOCH: st.builds(rq.AbortEpoch, ident, ident, name, u64),
     Code.GET_PRODUCER_EPOCH: st.builds(rq.GetProducerEpoch, ident, ident, name),
+    Code.FORGET_PRODUCER: st.builds(rq.ForgetProducer, ident, ident, name),
 }
 
 

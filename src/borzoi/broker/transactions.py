@@ -31,6 +31,7 @@ from borzoi.log.places import PlacesFile
 from borzoi.log.staging import StagedFile, boot_id
 from borzoi.log.sync import SyncJob
 from borzoi.model.errors import BorzoiError, CannotDeleteFile, EpochMismatch, ResourceNotFound
+from borzoi.model.limits import U64_MAX
 from borzoi.model.replies import EpochCommitted
 from borzoi.model.requests import StagedPart
 
@@ -261,6 +262,21 @@ class Transactions:
             self.staged.drop(topic, producer, epoch)
             if directory.exists():
                 raise CannotDeleteFile(f"{directory}")
+        return None
+
+    def forget(self, topic: Topic, producer: str) -> AfterWork | None:
+        """Forget a producer and what it has staged, unless an epoch of its is still to be appended."""
+        work = self._busy.get((*key_of(topic), producer))
+        if work is not None:
+            return AfterWork(work, partial(self.forget, topic, producer))
+        last = topic.epochs.get(producer)
+        if last is not None and not last.is_applied:
+            raise EpochMismatch(f"epoch {last.epoch} of {producer} is decided, but not in the logs yet")
+        self.staged.drop_below(topic, producer, U64_MAX + 1)
+        if last is not None:
+            self._broker.record(
+                ev.ProducerForgotten(stream_id=topic.stream.id, topic_id=topic.id, producer=producer)
+            )
         return None
 
     def settle(self, topic: Topic) -> None:

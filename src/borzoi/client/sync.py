@@ -200,6 +200,7 @@ class Client(ClientBase):
     commit_epoch = _method(transactions.commit_epoch)
     abort_epoch = _method(transactions.abort_epoch)
     get_producer_epoch = _method(transactions.get_producer_epoch)
+    forget_producer = _method(transactions.forget_producer)
 
     create_consumer_group = _method(groups.create_consumer_group)
     get_consumer_group = _method(groups.get_consumer_group)

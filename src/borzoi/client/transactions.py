@@ -92,6 +92,17 @@ def get_producer_epoch(
     return Call(rq.GetProducerEpoch(identifier(stream), identifier(topic), _producer(producer)), deadline_s)
 
 
+def forget_producer(
+    stream: Identifier, topic: Identifier, producer: str, *, deadline_s: float | None = None
+) -> Call[None]:
+    """Forget a producer that will not commit again, and what it has staged. Its messages stay.
+
+    An epoch of its that was committed could then be committed a second time: this is for names that are used
+    once.
+    """
+    return Call(rq.ForgetProducer(identifier(stream), identifier(topic), _producer(producer)), deadline_s)
+
+
 def _producer(name: str) -> str:
     if not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
         raise InvalidIdentifier(f"a producer's name has 1 to {NAME_BYTES_MAX} bytes: {name!r}")

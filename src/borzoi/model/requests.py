@@ -353,6 +353,14 @@ class GetProducerEpoch(msgspec.Struct, frozen=True):
     producer: str
 
 
+class ForgetProducer(msgspec.Struct, frozen=True):
+    """The producer's epochs stay committed, but nobody will know that they were."""
+
+    stream: Identifier
+    topic: Identifier
+    producer: str
+
+
 Request = (
     Ping
     | GetStats
@@ -408,4 +416,5 @@ Request = (
     | CommitEpoch
     | AbortEpoch
     | GetProducerEpoch
+    | ForgetProducer
 )

@@ -79,6 +79,10 @@ class EpochClient(Protocol):
         deadline_s: float | None = None,
     ) -> None: ...
 
+    def forget_producer(
+        self, stream: Identifier, topic: Identifier, producer: str, *, deadline_s: float | None = None
+    ) -> None: ...
+
     def get_producer_epoch(
         self, stream: Identifier, topic: Identifier, producer: str, *, deadline_s: float | None = None
     ) -> ProducerEpoch | None: ...
@@ -227,6 +231,14 @@ def abort(client: EpochClient, target: Target, producer: str, epoch: int) -> Non
     """Drop what is staged for the epoch. One that is committed stays."""
     patiently(
         lambda left_s: client.abort_epoch(target.stream, target.topic, producer, epoch, deadline_s=left_s),
+        target.deadline_s,
+    )
+
+
+def forget(client: EpochClient, target: Target, producer: str) -> None:
+    """Let the broker forget a producer that has committed its only epoch."""
+    patiently(
+        lambda left_s: client.forget_producer(target.stream, target.topic, producer, deadline_s=left_s),
         target.deadline_s,
     )
 

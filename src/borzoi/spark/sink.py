@@ -168,6 +168,8 @@ class BatchSink(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         target = self._writer.options.target
         done = epochs.commit(connected(target), target, self._epoch, reports_of(messages))
+        if done is not None and self._writer.options.producer is None:
+            self._forget()
         if done is not None and done.is_repeated:
             logger.warning(
                 "epoch %d of %s was written to %s before; nothing is written now",
@@ -175,6 +177,14 @@ class BatchSink(DataSourceArrowWriter):
                 self._producer,
                 target,
             )
+
+    def _forget(self) -> None:
+        """Nobody else will ever write under a name that was made for this write."""
+        target = self._writer.options.target
+        try:
+            epochs.forget(connected(target), target, self._producer)
+        except BorzoiError as error:  # everything is written; the broker forgets it by itself, only later
+            logger.warning("%s stays known to the topic %s: %s", self._producer, target, error)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's name
         target = self._writer.options.target

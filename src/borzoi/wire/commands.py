@@ -80,6 +80,7 @@ class Code(IntEnum):
     COMMIT_EPOCH = 9011
     ABORT_EPOCH = 9012
     GET_PRODUCER_EPOCH = 9013
+    FORGET_PRODUCER = 9014
 
 
 class Answer(Enum):
@@ -139,6 +140,7 @@ _STAGE_MESSAGES: _Codes = {Generation.VSR: Code.STAGE_MESSAGES}
 _COMMIT_EPOCH: _Codes = {Generation.VSR: Code.COMMIT_EPOCH}
 _ABORT_EPOCH: _Codes = {Generation.VSR: Code.ABORT_EPOCH}
 _GET_PRODUCER_EPOCH: _Codes = {Generation.VSR: Code.GET_PRODUCER_EPOCH}
+_FORGET_PRODUCER: _Codes = {Generation.VSR: Code.FORGET_PRODUCER}
 
 COMMANDS: tuple[Command, ...] = (
     _row(Code.PING, rq.Ping, _NOTHING, Access.PUBLIC),
@@ -195,6 +197,7 @@ COMMANDS: tuple[Command, ...] = (
     _row(_COMMIT_EPOCH, rq.CommitEpoch, _one(rp.EpochCommitted), Access.SEND),
     _row(_ABORT_EPOCH, rq.AbortEpoch, _NOTHING, Access.SEND),
     _row(_GET_PRODUCER_EPOCH, rq.GetProducerEpoch, _maybe(rp.ProducerEpoch), Access.SEND),
+    _row(_FORGET_PRODUCER, rq.ForgetProducer, _NOTHING, Access.SEND),
 )
 
 COMMAND_BY_NAME: Mapping[str, Command] = MappingProxyType({row.name: row for row in COMMANDS})

@@ -7,7 +7,13 @@ from borzoi.broker.pending import AfterWork, InSteps
 from borzoi.model.errors import InvalidIdentifier
 from borzoi.model.limits import NAME_BYTES_MAX
 from borzoi.model.replies import EpochCommitted, ProducerEpoch, Staged
-from borzoi.model.requests import AbortEpoch, CommitEpoch, GetProducerEpoch, StageMessages
+from borzoi.model.requests import (
+    AbortEpoch,
+    CommitEpoch,
+    ForgetProducer,
+    GetProducerEpoch,
+    StageMessages,
+)
 from borzoi.wire.batch import prove, verify_messages
 
 
@@ -50,7 +56,11 @@ def get_producer_epoch(context: Context, request: GetProducerEpoch) -> ProducerE
     return ProducerEpoch(last.epoch, last.at_us) if last is not None else None
 
 
-def _topic(context: Context, request: CommitEpoch | AbortEpoch | GetProducerEpoch) -> Topic:
+def forget_producer(context: Context, request: ForgetProducer) -> AfterWork | None:
+    return context.broker.transactions.forget(_topic(context, request), request.producer)
+
+
+def _topic(context: Context, request: CommitEpoch | AbortEpoch | GetProducerEpoch | ForgetProducer) -> Topic:
     topic = context.broker.data_topic(request.stream, request.topic)
     context.require_topic(topic)
     _check_producer(request.producer)
@@ -67,4 +77,5 @@ HANDLERS: dict[type, Handler] = {
     CommitEpoch: commit_epoch,
     AbortEpoch: abort_epoch,
     GetProducerEpoch: get_producer_epoch,
+    ForgetProducer: forget_producer,
 }

@@ -4,6 +4,7 @@ stage   u32 metadata_length, metadata, one batch to the end of the body
 commit  epoch, u32 count, part * count
 abort   epoch
 get     identifier stream, identifier topic, name8 producer
+forget  identifier stream, identifier topic, name8 producer
 
 epoch     identifier stream, identifier topic, name8 producer, u64 epoch
 metadata  epoch, u32 task, u64 attempt, u32 sequence, partitioning, u32 messages_count
@@ -17,7 +18,14 @@ get reply     u64 epoch, u64 committed_at_us; an empty body for a producer that 
 from typing import Any
 
 from borzoi.model.replies import EpochCommitted, ProducerEpoch, Staged
-from borzoi.model.requests import AbortEpoch, CommitEpoch, GetProducerEpoch, StagedPart, StageMessages
+from borzoi.model.requests import (
+    AbortEpoch,
+    CommitEpoch,
+    ForgetProducer,
+    GetProducerEpoch,
+    StagedPart,
+    StageMessages,
+)
 from borzoi.wire.commands import Code
 from borzoi.wire.cursor import Cursor
 from borzoi.wire.fields import BOOL, IDENTIFIER, NAME8, PARTITIONING, U32, U64, Codec
@@ -74,4 +82,5 @@ LAYOUTS = {
         Record(GetProducerEpoch, **_PRODUCER),
         OrNothing(Record(ProducerEpoch, epoch=U64, committed_at_us=U64)),
     ),
+    Code.FORGET_PRODUCER: Layout(Record(ForgetProducer, **_PRODUCER), NOTHING),
 }
