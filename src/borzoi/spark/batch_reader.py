@@ -14,14 +14,14 @@ from borzoi.spark.fetch import Fetcher
 from borzoi.spark.filters import Bounds, FilterTaker
 from borzoi.spark.offsets import Bound, Positions, Word, resolve
 from borzoi.spark.source_options import SourceOptions
-from borzoi.spark.topic import TopicView
+from borzoi.spark.topic import topic_of
 
 
 class BorzoiReader(DataSourceReader):
     def __init__(self, options: SourceOptions, fetcher: Fetcher) -> None:
         self._options = options
         self._fetcher = fetcher
-        self._topic = TopicView(options.target)
+        self._topic = topic_of(options)
         self._filters = Bounds()
 
     def partitions(self) -> list[InputPartition]:

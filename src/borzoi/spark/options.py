@@ -199,10 +199,16 @@ class Target:
     deadline_s: float = DEFAULT_DEADLINE_S
 
     @classmethod
-    def of(cls, options: Options) -> Self:
-        connection = options.required("connection", "iggy://user:password@127.0.0.1:8090")
+    def of(cls, options: Options, *, needs_server: bool = True) -> Self:
+        """Without a server, where that is allowed, `connection` is empty."""
+        connection = (
+            options.required("connection", "iggy://user:password@127.0.0.1:8090")
+            if needs_server
+            else options.text("connection") or ""
+        )
         try:
-            parse_connection_string(connection)
+            if connection:
+                parse_connection_string(connection)
         except BorzoiError as error:
             # With a second "@" nobody can tell where the password ends; then nothing of the text is quoted.
             detail = error.detail if connection.count("@") < 2 else 'write "%40" for an "@" in a password'

@@ -77,4 +77,10 @@ def fetcher_of(options: "SourceOptions", rows: "Rows") -> "Fetcher":
     """Who turns splits into rows; the one place that chooses."""
     from borzoi.spark.fetch import BrokerFetcher  # noqa: PLC0415
 
-    return BrokerFetcher(options.target, rows, options.fail_on_data_loss)
+    from_server = BrokerFetcher(options.target, rows, options.fail_on_data_loss)
+    if options.data_directory is None:
+        return from_server
+    from borzoi.spark.direct import DirectFetcher  # noqa: PLC0415
+
+    tail = from_server if options.has_server else None
+    return DirectFetcher(options.target, options.data_directory, rows, tail, options.fail_on_data_loss)

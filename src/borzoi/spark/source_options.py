@@ -29,6 +29,8 @@ _SHARED_OPTIONS = (
     "group",
     "minPartitions",
     "maxSplitBytes",
+    "direct",
+    "dataDirectory",
     "columns",
     "format",
     "schema",
@@ -54,6 +56,11 @@ class SourceOptions:
     columns: tuple[str, ...] | None
     format: str
     schema: str | None
+    data_directory: str | None = None  # whose segment files are read directly
+
+    @property
+    def has_server(self) -> bool:
+        return bool(self.target.connection)
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Self:
@@ -62,13 +69,15 @@ class SourceOptions:
         starting = starting_bound(options)
         if starting.word is Word.GROUP and "group" not in options:
             raise InvalidOptionValue('option "startingOffsets" is "group": name it with the option "group"')
+        data_directory = _data_directory(options)
+        target = Target.of(options, needs_server=data_directory is None)
         return cls(
-            target=Target.of(options),
+            target=target,
             starting=starting,
             ending=ending_bound(options),
             fail_on_data_loss=options.flag("failOnDataLoss", True),
             group=_group(options),
-            is_published=options.flag("publishOffsets", True),
+            is_published=options.flag("publishOffsets", True) and bool(target.connection),
             limits=Limits(
                 options.size_bytes("maxBytesPerTrigger", DEFAULT_TRIGGER_BYTES),
                 options.limit("maxRowsPerTrigger"),
@@ -79,6 +88,7 @@ class SourceOptions:
             columns=options.words("columns"),
             format=options.choice("format", FORMATS, RAW),
             schema=options.text("schema"),
+            data_directory=data_directory,
         )
 
     def for_stream(self, given: Mapping[str, str]) -> Self:
@@ -94,6 +104,15 @@ class SourceOptions:
             if name in options:
                 raise options.fault(name, reason)
         return self
+
+
+def _data_directory(options: Options) -> str | None:
+    path = options.text("dataDirectory")
+    if not options.flag("direct", False):
+        if path is not None:
+            raise options.fault("dataDirectory", 'it is for reading files: set the option "direct" to true')
+        return None
+    return options.required("dataDirectory", "/var/lib/borzoi") if path is None else path
 
 
 def _group(options: Options) -> str:

@@ -29,7 +29,7 @@ from borzoi.spark.fetch import Fetcher
 from borzoi.spark.offsets import Positions, resolve
 from borzoi.spark.publish import Publisher
 from borzoi.spark.source_options import SourceOptions
-from borzoi.spark.topic import TopicView
+from borzoi.spark.topic import topic_of
 
 logger = logging.getLogger("borzoi.spark")
 
@@ -40,7 +40,7 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, fetcher: Fetcher) -> None:
         self._options = options
         self._fetcher = fetcher
-        self._topic = TopicView(options.target)
+        self._topic = topic_of(options)
         self._target: Positions | None = None  # of a query that ends when it gets there
         self._publisher: Publisher | None = None
 

@@ -1,7 +1,8 @@
-"""What planning asks a server about a topic, over the connection of this process."""
+"""What planning asks about a topic: a server, over the connection of this process, or its files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from borzoi.client.values import Consumer, PollingStrategy
 from borzoi.model.errors import ConsumerGroupIdNotFound, ConsumerGroupNameNotFound, ResourceNotFound
@@ -9,7 +10,25 @@ from borzoi.model.replies import TopicExtent
 from borzoi.model.requests import ByteCut
 from borzoi.spark.connections import connected
 from borzoi.spark.options import Target
+from borzoi.spark.source_options import SourceOptions
 from borzoi.wire.columns import columns
+
+
+class Topic(Protocol):
+    """Whoever knows how far a topic reaches."""
+
+    def extent(self, cuts: Sequence[ByteCut] = ()) -> TopicExtent: ...
+    def offset_at(self, partition_id: int, timestamp_us: int) -> int | None: ...
+    def committed_offset(self, partition_id: int, group: str) -> int | None: ...
+
+
+def topic_of(options: SourceOptions) -> Topic:
+    """A server if there is one; it knows the end of the topic, files may be a moment behind."""
+    if options.data_directory is None or options.has_server:
+        return TopicView(options.target)
+    from borzoi.spark.direct import DirectoryView  # noqa: PLC0415 - only who reads files pays for it
+
+    return DirectoryView(options.target, options.data_directory)
 
 
 @dataclass(frozen=True, slots=True)
