@@ -20,8 +20,6 @@ def topic(borzoi):
 def numbers(frame):
     number = "split(cast(payload as string), ':')[0] as number"
     rows = frame.selectExpr("partition", "offset", number).collect()
-        "partition", "offset", "split(cast(payload as string), ':')[0] as number"
-    ).collect()
     return sorted((row.partition, row.offset, int(row.number)) for row in rows)
 
 

@@ -50,7 +50,7 @@ _NO_OVERWRITING = (
 class SparkTooDifferent(BorzoiError):  # noqa: N818 - named like the platform's other errors
     """This version of Spark does not tell what exactly-once writing needs. Nothing was written."""
 
-    hint = "Write from foreachBatch with the options producer and epoch instead; see docs/spark_sink.md."
+    hint = "Write from foreachBatch with the options producer and epoch instead; see docs/spark.md."
 
     def __str__(self) -> str:
         return f"{super().__str__()}. {self.hint}"

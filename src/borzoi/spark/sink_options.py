@@ -1,7 +1,7 @@
 """Options of the Spark sink: which topic, in which form, under which name, in batches of which size.
 
 They are read on the driver before anything is written, so that a mistake in one of them costs nothing.
-`docs/spark_sink.md` has the table for users.
+`docs/spark.md` has the table for users.
 """
 
 import uuid

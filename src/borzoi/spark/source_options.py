@@ -1,6 +1,6 @@
 """Options of the Spark source: which messages of which topic, in which form, and how many at a time.
 
-All are checked when the source is made, before a query runs. `docs/spark_source.md` has the table for users.
+All are checked when the source is made, before a query runs. `docs/spark.md` has the table for users.
 Batch and streaming read the same options, except that a stream has no end and a batch no triggers.
 """
 
