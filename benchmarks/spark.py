@@ -2,7 +2,7 @@
 
 Everything is in one run and one session, in turn, on as many cores as `--cores` says; what counts is the
 ratio of medians, because absolute numbers belong to the machine. The rows of the topic and of the Parquet
-files (uncompressed) have the same columns and the same values.
+files (uncompressed) have the same columns (partition, offset, timestamp, payload) and the same values.
 
     read       rows per second into Spark's no-op sink, as a batch and as a stream (one large micro-batch)
     copy       topic to topic: source and sink, and the fused path (`borzoi.spark.pipe`)
@@ -32,6 +32,7 @@ from launch import Launched
 
 STREAM = "benchmark"
 PARTITIONS = 2
+COLUMNS = ["partition", "offset", "timestamp", "payload"]
 BATCH_BYTES = 1 << 20
 ALL_AT_ONCE = "100gb"
 SMALL_BATCHES = 25
@@ -92,6 +93,9 @@ class Bench:
     def options(self, topic: str, **more: str) -> dict[str, str]:
         return {"connection": self.connection, "stream": STREAM, "topic": topic, **more}
 
+    def source(self, size: Size, **more: str) -> dict[str, str]:
+        return self.options(_topic(size), columns=",".join(COLUMNS), **more)
+
     def new_topic(self) -> str:
         name = f"target-{next(self._names)}"
         self._client.create_topic(STREAM, name, PARTITIONS)
@@ -113,7 +117,7 @@ class Bench:
         return _timed(lambda: frame.write.format("noop").mode("overwrite").save())
 
     def read_batch(self, size: Size, **more: str) -> float:
-        options = self.options(_topic(size), **more)
+        options = self.source(size, **more)
         frame = self.spark.read.format("borzoi").options(**options).load()
         return _timed(lambda: frame.write.format("noop").mode("overwrite").save())
 
@@ -121,7 +125,7 @@ class Bench:
         return self.read_batch(size, direct="true", dataDirectory=str(self.data))
 
     def read_stream(self, size: Size) -> float:
-        options = self.options(_topic(size), maxBytesPerTrigger=ALL_AT_ONCE, startingOffsets="earliest")
+        options = self.source(size, maxBytesPerTrigger=ALL_AT_ONCE)
         frame = self.spark.readStream.format("borzoi").options(**options).load()
         query = (
             frame.writeStream.format("noop")
@@ -148,7 +152,7 @@ class Bench:
 
     def copy_plain(self, size: Size) -> float:
         target = self.new_topic()
-        options = self.options(_topic(size), maxBytesPerTrigger=ALL_AT_ONCE, startingOffsets="earliest")
+        options = self.source(size, maxBytesPerTrigger=ALL_AT_ONCE)
         query = (
             self.spark.readStream.format("borzoi")
             .options(**options)
@@ -173,7 +177,7 @@ class Bench:
     def _fused(self, size: Size, function: Callable | None) -> float:
         target = self.new_topic()
         query = pipe(
-            self.options(_topic(size), maxBytesPerTrigger=ALL_AT_ONCE, startingOffsets="earliest"),
+            self.source(size, maxBytesPerTrigger=ALL_AT_ONCE),
             function,
             stream=STREAM,
             topic=target,
@@ -300,7 +304,7 @@ def _batch_seconds(query) -> float:
 
 def _write_parquet(client: Client, topic: str, partition: int, path: Path) -> None:
     writer = None
-    for batch in topic_batches(client, STREAM, topic, partitions=[partition]):
+    for batch in topic_batches(client, STREAM, topic, partitions=[partition], columns=COLUMNS):
         if writer is None:
             writer = pq.ParquetWriter(path, batch.schema, compression="none", use_dictionary=False)
         writer.write_batch(batch)

@@ -129,6 +129,7 @@ def test_times_are_found_as_fine_as_the_index_is(tmp_path):
 def test_the_catalog_is_read_beside_a_running_server_and_from_a_copy(borzoi, borzoi_server, tmp_path):
     borzoi.create_stream("orders")
     borzoi.create_topic("orders", "events", 3)
+    borzoi.create_consumer_group("orders", "events", "billing")
     topic = read_catalog(borzoi_server.path).topic("orders", "events")
     assert (topic.id, len(topic.partitions)) == (0, 3)
     shutil.copytree(borzoi_server.path, tmp_path / "copy")

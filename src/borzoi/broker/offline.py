@@ -15,6 +15,7 @@ from borzoi.log.directory import DataDirectory
 from borzoi.log.journal import JournalError, peek
 
 _ATTEMPTS = 3
+_NO_MATTER_US = 1  # groups have a rebalancing timeout; here nobody ever joins one
 
 
 def read_catalog(path: Path) -> Catalog:
@@ -31,7 +32,7 @@ def read_catalog(path: Path) -> Catalog:
                 raise MetadataError(f"{directory.metadata}: {error}") from error
         else:
             break
-    catalog = Catalog(0)
+    catalog = Catalog(_NO_MATTER_US)
     for event in events:
         if isinstance(event, ev.CatalogEvent):
             catalog.apply(event)
