@@ -279,8 +279,7 @@ def _compare(size: Size, rows: int, rounds: int, ways: dict[str, Callable[[Size]
     first = next(iter(ways))
     for name, seconds in taken.items():
         rate = rows / statistics.median(seconds)
-        yardstick = name.replace("topic", "parquet").replace("direct", "parquet")
-        base = yardstick if yardstick in taken else first
+        base = f"parquet, {name.partition(', ')[2]}" if first.startswith("parquet") else first
         ratio = statistics.median(taken[base]) / statistics.median(seconds)
         mb = rate * size.payload_bytes / 1e6
         print(f"  {name:22} {rate / 1e3:8,.0f} k msg/s  {mb:7,.0f} MB/s  {ratio:5.2f} of {base}")

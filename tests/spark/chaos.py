@@ -30,7 +30,7 @@ TAIL_CHARACTERS = 6000
 
 
 class Feeder(threading.Thread):
-    """Sends messages that are numbered by partition, each of them once, however often the server is killed."""
+    """Sends messages that are numbered by partition, each once, however often the server is killed."""
 
     def __init__(self, server, partitions, rng):
         super().__init__(name="feeder")
@@ -56,7 +56,9 @@ class Feeder(threading.Thread):
 
     def _send(self, client, partition, count):
         first = self.sent[partition]
-        payloads = [f"{partition}:{number}:{FILLER[: number % 301]}" for number in range(first, first + count)]
+        payloads = [
+            f"{partition}:{number}:{FILLER[: number % 301]}" for number in range(first, first + count)
+        ]
         try:
             client.send_messages(STREAM, SOURCE, partition, payloads)
             self.sent[partition] += count
@@ -87,7 +89,7 @@ class Driver:
                 **(config or {}),
             },
         }
-        self.log = Path(directory, "driver.log")
+        self.log = Path(directory, f"driver-{time.monotonic_ns()}.log")
         self.events = []
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -124,17 +126,15 @@ class Driver:
 
     def workers(self):
         """Python processes that run tasks, plan reads or commit; not the one that they are forked from."""
-        python = [each for each in self.processes() if "pyspark" in command_of(each).split(" -m ")[-1]]
+        python = [each for each in self.processes() if " -m pyspark" in command_of(each)]
         parents = {parent_of(each) for each in python}
-        return [
-            each
-            for each in python
-            if " -m pyspark" in command_of(each) and each.pid not in parents and each.pid != self._process.pid
-        ]
+        return [each for each in python if each.pid not in parents]
+
+    def go(self):
+        self._say("go")
 
     def finish(self, timeout_s):
-        self._process.stdin.write("finish\n")
-        self._process.stdin.flush()
+        self._say("finish")
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -144,7 +144,7 @@ class Driver:
 
     def kill(self):
         """SIGKILL to all at once, in any order; what they still start before they die is killed too."""
-        while alive := [each for each in self.processes() if each.status() != psutil.STATUS_ZOMBIE]:
+        while alive := [each for each in self.processes() if is_alive(each)]:
             for process in alive:
                 with suppress(psutil.NoSuchProcess):
                     process.send_signal(signal.SIGKILL)
@@ -155,6 +155,10 @@ class Driver:
 
     def quote(self):
         return f"{self.events}\n--- {self.log} ---\n{self.log.read_text(errors='replace')[-TAIL_CHARACTERS:]}"
+
+    def _say(self, word):
+        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.flush()
 
     def _forget(self):
         with suppress(BrokenPipeError):
@@ -262,6 +266,13 @@ def command_of(process):
         return " ".join(process.cmdline())
     except psutil.Error:
         return ""
+
+
+def is_alive(process):
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def parent_of(process):

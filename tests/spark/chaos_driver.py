@@ -6,8 +6,10 @@
 The only argument is a JSON object: connection, master, directory (of the checkpoints), rows (per trigger),
 config (Spark's settings).
 A query that fails is started again, from its checkpoint, as a supervisor would do. Standard output has a JSON
-object for each thing that happens. The word "finish" on standard input lets both queries read what is there,
-and the process end with 0.
+object for each thing that happens. Lines on standard input say what to do:
+
+    go          start the queries; until then the process only gets ready, which takes most of its time
+    finish      let both queries read what is there, then end with 0
 """
 
 import json
@@ -101,10 +103,22 @@ class Supervised:
                 raise
 
 
+def warm_up(spark, connection):
+    """Let Spark start its Python workers and load what they need."""
+    options = {"connection": connection, "stream": STREAM, "topic": SOURCE}
+    try:
+        spark.read.format("borzoi").options(**options).load().count()
+    except PySparkException as error:
+        say("failed", query="warm up", error=str(error))
+
+
 def main():
     given = json.loads(sys.argv[1])
     spark = session("chaos", given["master"], config=given["config"], log_level="ERROR")
     say("session", application=spark.sparkContext.applicationId)
+    warm_up(spark, given["connection"])
+    if not sys.stdin.readline():
+        return
     is_finishing = threading.Event()
 
     def listen():

@@ -1,11 +1,10 @@
-"""Sessions: the settings they have, the Java they run on, and how the package reaches workers."""
+"""Sessions: the settings they have and the Java they run on. Clusters are in test_cluster.py."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -119,53 +118,3 @@ def test_without_java_a_session_runs_on_the_wheel_with_python_workers_and_state(
     assert result["ids"] == [0, 1, 2]
     assert result["counts"] == {"a": 2, "b": 1}
     assert result["rocksdb"]
-
-
-SHIPPED = """
-import json, sys
-from borzoi.spark import session
-from borzoi.testing import Server
-
-spark = session(master="local-cluster[2,1,1024]", config={
-    "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.executorEnv.PYTHONPATH": sys.argv[1],
-})
-with Server(memory=True) as server, server.client() as client:
-    client.create_stream("s")
-    client.create_topic("s", "t", 2)
-    client.send_messages("s", "t", 0, ["one", "two"])
-    client.send_messages("s", "t", 1, ["three"])
-    options = {"connection": server.connection_string, "stream": "s", "topic": "t"}
-    rows = spark.read.format("borzoi").options(**options).load().collect()
-
-def places(batches):
-    import borzoi.spark, pyarrow
-    for _ in batches:
-        yield pyarrow.RecordBatch.from_pydict({"place": [borzoi.spark.__file__]})
-
-found = spark.range(4).repartition(2).mapInArrow(places, "place string").collect()
-print(json.dumps({
-    "payloads": sorted(bytes(row.payload).decode() for row in rows),
-    "places": sorted({row.place for row in found}),
-    "application": spark.sparkContext.applicationId,
-}))
-spark.stop()
-"""
-
-
-def test_the_package_is_sent_to_workers_that_do_not_have_it(tmp_path):
-    """The workers' Python reads no .pth files, so it finds what is installed but not what is being edited."""
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    python.chmod(0o755)
-    packages = sysconfig.get_path("purelib")
-    if (Path(packages) / "borzoi").exists():
-        pytest.skip("borzoi is installed for good here, so workers have it anyway")
-    env = os.environ | {"PYSPARK_PYTHON": str(python), "TMPDIR": str(tmp_path)}
-    result = run(SHIPPED, env, packages)
-    # A cluster on one machine puts its workers' files into Spark's own directory, whatever it is told.
-    shutil.rmtree(Path(packages) / "pyspark" / "work" / result["application"], ignore_errors=True)
-    assert result["payloads"] == ["one", "three", "two"]
-    assert [place.partition(".zip")[1] for place in result["places"]] == [".zip"]
