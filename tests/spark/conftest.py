@@ -38,7 +38,6 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def spark_session(tmp_path_factory):
     """The session as it is; tests take `spark`, which also looks after their queries."""
-    pytest.importorskip("pyspark", reason="needs borzoi[spark]")
     from borzoi.spark import session
 
     started = session(

@@ -3,9 +3,6 @@
 import datetime as dt
 
 import pytest
-
-pytest.importorskip("pyspark", reason="needs borzoi[spark]")
-
 from pyspark.sql import functions as f
 
 from borzoi.client.values import SendMessage

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs borzoi[spark]")
-
 PROGRAM = Path(__file__).with_name("cluster_program.py")
 TIMEOUT_S = 280
 

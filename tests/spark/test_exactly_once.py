@@ -15,11 +15,8 @@ import secrets
 import time
 from collections import Counter
 
-import pytest
-
-pytest.importorskip("pyspark", reason="needs borzoi[spark]")
-
 import chaos
+import pytest
 from chaos_driver import SOURCE, STREAM, TARGETS
 
 from support.server import ServerProcess, fixed_port

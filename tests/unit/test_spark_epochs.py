@@ -11,7 +11,7 @@ from borzoi.model.errors import Disconnected, EpochMismatch, TopicNameNotFound
 from borzoi.model.replies import EpochCommitted, ProducerEpoch, Staged
 from borzoi.spark import epochs
 from borzoi.spark.connections import close_all
-from borzoi.spark.epochs import Attempt, TaskReport, attempt_number, patiently, stage_all
+from borzoi.spark.epochs import Attempt, CheckpointLost, TaskReport, attempt_number, patiently, stage_all
 from borzoi.spark.options import Target
 from borzoi.spark.sink import RowWriter, SinkMessage, StreamSink, reports_of
 from borzoi.spark.sink_columns import sink_columns
@@ -110,6 +110,29 @@ def test_nothing_is_made_for_an_epoch_that_is_committed():
     assert report.batches_count == 0
     assert len(list(made)) == 2
     assert not stage_all(Scripted(committed_epoch=3), TARGET, attempt(epoch=4), []).is_committed
+
+
+def test_a_stream_counts_what_it_repeats_and_stages_nothing():
+    client = Scripted(committed_epoch=4)
+    report = stage_all(client, TARGET, attempt(epoch=4), batches("a", "b"), is_stream=True)
+    assert client.staged == []
+    assert (report.is_committed, report.batches_count, report.messages_count) == (True, 0, 2)
+
+
+def test_a_stream_that_comes_with_an_older_epoch_has_lost_its_checkpoint():
+    with pytest.raises(CheckpointLost, match=r"has written epoch 4 and comes with 3.*failOnDataLoss"):
+        stage_all(Scripted(committed_epoch=4), TARGET, attempt(epoch=3), batches("a"), is_stream=True)
+
+
+def test_a_stream_whose_epoch_has_other_rows_than_before_has_lost_its_checkpoint(topic):
+    written = stage_all(topic, TARGET, attempt(), batches("a", "b"), is_stream=True)
+    epochs.compare(TARGET, epochs.commit(topic, TARGET, 0, [written]), [written])
+    same = stage_all(topic, TARGET, attempt(number=2), batches("a", "b"), is_stream=True)
+    epochs.compare(TARGET, epochs.commit(topic, TARGET, 0, [same]), [same])
+    more = stage_all(topic, TARGET, attempt(number=3), batches("a", "b", "c"), is_stream=True)
+    done = epochs.commit(topic, TARGET, 0, [more])
+    with pytest.raises(CheckpointLost, match="with 2 messages and has 3 now"):
+        epochs.compare(TARGET, done, [more])
 
 
 def test_staging_ends_when_the_epoch_is_committed_meanwhile():

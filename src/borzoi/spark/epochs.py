@@ -10,6 +10,11 @@ for good: whoever stages for it is told so and stops, a second commit changes no
 touch it. Spark needs all three, because it repeats a micro-batch when it does not know how the last try at it
 ended, and aborts after a commit whose answer it did not see.
 
+A stream repeats at most the last micro-batch it has written, with the same rows, because its checkpoint says
+which those were. If a checkpoint has lost its end (restored from a copy, say), old numbers come back with new
+rows, and to take them for written would lose these. So a stream that comes with an older epoch than the
+topic knows is stopped, and the rows of a repeated one are counted and compared.
+
 An attempt's number is never used twice, not even after the driver has been started again: half of it is
 random. Spark's own attempt numbers start over then, and batches that a dead attempt has staged would be taken
 for those of a new one, with other rows in them.
@@ -35,6 +40,19 @@ from borzoi.model.values import Identifier
 from borzoi.spark.options import Target
 
 T = TypeVar("T")
+
+
+class CheckpointLost(  # noqa: N818 - named like the platform's other errors
+    BorzoiError,
+    text="The checkpoint does not know what the query has written",
+    hint='Start with a new checkpoint and say where with "startingOffsets", or accept the loss with '
+    '.option("failOnDataLoss", "false").',
+):
+    """Says which epoch, and how it differs. Nothing was written."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}. {self.hint}"
+
 
 _RETRY = RetryPolicy(attempts=1 << 31, backoff_s=0.05, longest_backoff_s=1.0)
 
@@ -127,8 +145,8 @@ class Stager:
         self._messages = 0
         self.is_committed = False
 
-    def begin(self) -> bool:
-        """Tell whether there is anything to do: an epoch that is committed already needs nothing more."""
+    def begin(self, *, is_stream: bool = False) -> bool:
+        """Tell whether there is anything to stage: for an epoch that is committed already there is not."""
         target, attempt = self._target, self._attempt
         last = patiently(
             lambda left_s: self._client.get_producer_epoch(
@@ -136,6 +154,10 @@ class Stager:
             ),
             target.deadline_s,
         )
+        if last is not None and last.epoch > attempt.epoch and is_stream:
+            raise CheckpointLost(
+                f"{target}: {attempt.producer} has written epoch {last.epoch} and comes with {attempt.epoch}"
+            )
         self.is_committed = last is not None and last.epoch >= attempt.epoch
         return not self.is_committed
 
@@ -158,12 +180,16 @@ class Stager:
             ),
             target.deadline_s,
         )
+        self._messages += messages_count
         if staged.is_committed:
             self.is_committed = True
             return False
         self._batches += 1
-        self._messages += messages_count
         return True
+
+    def count(self, messages_count: int) -> None:
+        """Of a batch that is not staged because its epoch is committed."""
+        self._messages += messages_count
 
     def report(self) -> TaskReport:
         attempt = self._attempt
@@ -183,17 +209,28 @@ def stage_all(
     target: Target,
     attempt: Attempt,
     batches: Iterable[tuple[values.Partitioning, values.BytesLike, int]],
+    *,
+    is_stream: bool = False,
 ) -> TaskReport:
-    """Stage batches as they come; while one is sent the next is made. Stops when the epoch is committed."""
+    """Stage batches as they come; while one is sent the next is made.
+
+    Nothing is staged for an epoch that is committed. A stream's batches are then counted; other writers stop.
+    """
     stager = Stager(client, target, attempt)
-    if not stager.begin():
+    if not stager.begin(is_stream=is_stream) and not is_stream:
         return stager.report()
     with ThreadPoolExecutor(1, "borzoi-stage") as thread:
         sending: Future[bool] | None = None
         for batch in batches:
-            if sending is not None and not sending.result():
+            if sending is not None:
+                sending.result()
+            if not stager.is_committed:
+                sending = thread.submit(stager.stage, *batch)
+            elif is_stream:
+                sending = None
+                stager.count(batch[2])
+            else:
                 return stager.report()
-            sending = thread.submit(stager.stage, *batch)
         if sending is not None:
             sending.result()
     return stager.report()
@@ -225,6 +262,16 @@ def commit(
         ),
         target.deadline_s,
     )
+
+
+def compare(target: Target, done: EpochCommitted, reports: Iterable[TaskReport]) -> None:
+    """Raise CheckpointLost if a stream's epoch that was written before had other rows than it has now."""
+    counted = sum(report.messages_count for report in reports)
+    if done.is_repeated and done.messages_count != counted:
+        raise CheckpointLost(
+            f"{target}: epoch {done.epoch} was written with {done.messages_count} messages and has "
+            f"{counted} now"
+        )
 
 
 def abort(client: EpochClient, target: Target, producer: str, epoch: int) -> None:

@@ -111,7 +111,10 @@ class PipeSink(EpochCommitter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
         attempt, target = self.attempt(), self.options.target
         batches = self._copier.batches(splits_of(iterator), attempt)
-        return SinkMessage(epochs.stage_all(connected(target), target, attempt, batches))
+        is_checked = self.options.fail_on_data_loss
+        return SinkMessage(
+            epochs.stage_all(connected(target), target, attempt, batches, is_stream=is_checked)
+        )
 
 
 @dataclass(frozen=True, slots=True)

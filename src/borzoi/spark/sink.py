@@ -71,9 +71,14 @@ class RowWriter:
     columns: SinkColumns
     partitions_count: int
 
-    def write(self, rows: Iterable[pa.RecordBatch], attempt: Attempt) -> TaskReport:
+    def write(
+        self, rows: Iterable[pa.RecordBatch], attempt: Attempt, *, is_stream: bool = False
+    ) -> TaskReport:
         target = self.options.target
-        return epochs.stage_all(connected(target), target, attempt, self.encoded(rows, attempt))
+        is_checked = is_stream and self.options.fail_on_data_loss
+        return epochs.stage_all(
+            connected(target), target, attempt, self.encoded(rows, attempt), is_stream=is_checked
+        )
 
     def encoded(self, rows: Iterable[pa.RecordBatch], attempt: Attempt) -> Iterator[EncodedBatch]:
         encoder = self.encoder(attempt)
@@ -126,7 +131,10 @@ class EpochCommitter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         target = self.options.target
-        epochs.commit(connected(target), target, batchId, reports_of(messages))
+        reports = reports_of(messages)
+        done = epochs.commit(connected(target), target, batchId, reports)
+        if done is not None and self.options.fail_on_data_loss:
+            epochs.compare(target, done, reports)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what was staged. If no task got far enough to say who it was, the broker does so in time."""
@@ -143,7 +151,7 @@ class StreamSink(EpochCommitter):
         self._writer = writer
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
-        return SinkMessage(self._writer.write(iterator, self.attempt()))
+        return SinkMessage(self._writer.write(iterator, self.attempt(), is_stream=True))
 
 
 class BatchSink(DataSourceArrowWriter):

@@ -36,6 +36,7 @@ SINK_OPTIONS = (
     "partitions",
     "batchBytes",
     "batchRows",
+    "failOnDataLoss",
 )
 SINK_MODES = (PartitioningMode.BALANCED, PartitioningMode.PARTITION, PartitioningMode.KEY)
 # What is added to the name of a stream's producer: a dot and the id of the query.
@@ -55,6 +56,7 @@ class SinkOptions:
     partitions_count: int = 1
     batch_bytes: int = DEFAULT_BATCH_BYTES
     batch_rows: int = DEFAULT_BATCH_ROWS
+    fail_on_data_loss: bool = True
 
     @classmethod
     def of(
@@ -81,6 +83,7 @@ class SinkOptions:
             _batch_bytes(options),
             options.number("batchRows", DEFAULT_BATCH_ROWS, minimum=1, maximum=BATCH_ROWS_MAX)
             or DEFAULT_BATCH_ROWS,
+            options.flag("failOnDataLoss", default=True),
         )
         found._check_together(options)
         return found

@@ -18,7 +18,7 @@ from borzoi.spark.plan import Limits
 RAW = "raw"
 DEFAULT_GROUP = "spark"
 DEFAULT_TRIGGER_BYTES = 128 << 20
-DEFAULT_SPLIT_BYTES = 64 << 20
+DEFAULT_SPLIT_BYTES = 256 << 20
 _TASKS_MAX = 100_000
 
 _SHARED_OPTIONS = (
