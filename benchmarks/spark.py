@@ -6,8 +6,8 @@ files (uncompressed) have the same columns (partition, offset, timestamp, payloa
 
     read       rows per second into Spark's no-op sink, as a batch and as a stream (one large micro-batch)
     copy       topic to topic: source and sink, and the fused path (`borzoi.spark.pipe`)
-    overhead   median duration of micro-batches of a few rows, against Spark's own `rate` source, and against the
-               least that a source in Python can do, which shows what of it is Spark's
+    overhead   median duration of micro-batches of a few rows, against Spark's own `rate` source, and against
+               the least that a source in Python can do, which shows what of it is Spark's
 
     python benchmarks/spark.py [--rounds 5] [--megabytes 400] [--cores 2] [--only read,copy,overhead]
 """
@@ -282,10 +282,8 @@ def main() -> None:
         if "overhead" in wanted:
             found = bench.overhead()
             print(f"\nmicro-batch of {PARTITIONS} rows, ms:", {name: round(ms) for name, ms in found.items()})
-            print(
-                f"  over rate {found['borzoi'] - found['rate']:+.0f} (goal: at most +30), of which Spark's own"
-            )
-            print(f"  source in Python {found['python'] - found['rate']:+.0f}")
+            print(f"  over rate {found['borzoi'] - found['rate']:+.0f} (goal: at most +30),", end=" ")
+            print(f"of which any source in Python {found['python'] - found['rate']:+.0f}")
     finally:
         bench.close()
         shutil.rmtree(home, ignore_errors=True)

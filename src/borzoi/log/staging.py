@@ -32,6 +32,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest, xxh3_128_hexdigest
 
 from borzoi.log.files import rewrite, write_all
@@ -129,7 +130,7 @@ class StagedFile:
     def read(self, sequence: int) -> memoryview:
         """A batch, in memory that may be written to. Raises StagedDamageError or OSError."""
         staged = self.batches[sequence]
-        data = memoryview(bytearray(RECORD_BYTES + staged.length))
+        data = np.empty(RECORD_BYTES + staged.length, np.uint8).data  # not zeroed, unlike a bytearray
         try:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(staged.position)
