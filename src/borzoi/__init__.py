@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from borzoi.model.errors import BorzoiError
     from borzoi.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
+    from borzoi.model.requests import ByteCut, StagedPart
     from borzoi.model.values import Compression, HeaderKind, TypedValue, UserStatus
     from borzoi.wire.batch import BatchHeader
 
@@ -48,6 +49,7 @@ _MODULES = {
     "AsyncProducer": "borzoi.client.producer",
     "BatchHeader": "borzoi.wire.batch",
     "BorzoiError": "borzoi.model.errors",
+    "ByteCut": "borzoi.model.requests",
     "Cipher": "borzoi.client.cipher",
     "Client": "borzoi.client.sync",
     "ClientDetails": "borzoi.client.details",
@@ -69,6 +71,7 @@ _MODULES = {
     "RetryPolicy": "borzoi.client.retry",
     "SendFailed": "borzoi.client.producer",
     "SendMessage": "borzoi.client.values",
+    "StagedPart": "borzoi.model.requests",
     "StreamDetails": "borzoi.client.details",
     "StreamPermissions": "borzoi.model.permissions",
     "TopicDetails": "borzoi.client.details",
@@ -87,6 +90,7 @@ __all__ = [
     "AsyncProducer",
     "BatchHeader",
     "BorzoiError",
+    "ByteCut",
     "Cipher",
     "Client",
     "ClientDetails",
@@ -108,6 +112,7 @@ __all__ = [
     "RetryPolicy",
     "SendFailed",
     "SendMessage",
+    "StagedPart",
     "StreamDetails",
     "StreamPermissions",
     "TopicDetails",

@@ -118,6 +118,20 @@ def test_both_clients_are_made_with_the_same_arguments_one_for_each_setting():
     assert set(parameters) == settings | {"username", "password", "token", "on_state_change"}
 
 
+SURFACE = """
+    AsyncClient AsyncConsumer AsyncProducer BatchHeader BorzoiError ByteCut Cipher Client ClientDetails Codec
+    Compression ConnectionState Consumer ConsumerGroupDetails DeadLetter GlobalPermissions HeaderKind
+    Message OffsetGap Partitioning Permissions PollingStrategy Producer ReceivedMessage RetryPolicy
+    SendFailed SendMessage StagedPart StreamDetails StreamPermissions TopicDetails TopicPermissions TypedValue
+    UndecodablePayload UnencodableValue UserDetails UserStatus __version__ codecs
+"""
+
+
+def test_the_public_names_are_these_and_no_others():
+    assert sorted(borzoi.__all__) == sorted(SURFACE.split())
+    assert all(getattr(borzoi, name) is not None for name in borzoi.__all__)
+
+
 def test_everything_public_can_be_imported_from_the_package():
     assert sorted(borzoi.__all__) == sorted([*borzoi._MODULES, "__version__"])
     assert [name for name in borzoi.__all__ if getattr(borzoi, name, None) is None] == []
