@@ -8,6 +8,7 @@ process, and Spark's workers reach them over the loopback. Queries that a test l
 it, and fail it; the JVM is gone before pytest is.
 """
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ def spark_session(tmp_path_factory):
     """The session as it is; tests take `spark`, which also looks after their queries."""
     from borzoi.spark import session
 
+    interrupts = signal.getsignal(signal.SIGINT)
     started = session(
         "borzoi tests",
         "local[2]",
@@ -52,6 +54,7 @@ def spark_session(tmp_path_factory):
         },
         log_level="ERROR",
     )
+    signal.signal(signal.SIGINT, interrupts)  # Spark's own would cancel jobs whenever a test is interrupted
     yield started
     end(started)
 
