@@ -312,6 +312,20 @@ class TestSplits:
         assert joined == wanted
         assert len(found) >= len(wanted)
 
+    def test_wishes_for_tiny_splits_cost_a_bounded_number_of_requests(self, new_topic):
+        ask = new_topic(1, [(0, 10, 20_000)] * 5)
+        asked = []
+
+        def count(cuts):
+            asked.append(cuts)
+            return ask(cuts)
+
+        found = plan.splits({0: (0, 50)}, 7, count, split_bytes_max=1, splits_min=None)
+        assert [split.start for split in found] == [0, 10, 20, 30, 40]
+        assert len(asked) <= 2 + 1_100_000 // (16 << 10)
+        huge = plan._parts(1 << 60, 1)
+        assert huge <= 1000
+
     def test_without_wishes_a_range_is_one_split(self, new_topic):
         ask = new_topic(1, [(0, 10, 1000)] * 5)
         (split,) = plan.splits({0: (0, 50)}, 7, ask, split_bytes_max=None, splits_min=None)

@@ -24,6 +24,10 @@ logger = logging.getLogger("borzoi.spark")
 
 # How much larger than asked for a split may be before it is cut: a task for a few messages costs more.
 _TOLERANCE = 1.1
+# What the index tells apart at best, and into how many parts a partition is cut at most, whatever is asked
+# for: every part costs a request when the read is planned.
+_LEAST_SPLIT_BYTES = 16 << 10
+_SPLITS_PER_PARTITION_MAX = 1000
 
 Ask = Callable[[Sequence[ByteCut]], TopicExtent]
 Ranges = dict[int, tuple[int, int]]
@@ -233,7 +237,7 @@ def _parts(size_bytes: int, bytes_max: int | None) -> int:
     """Into how many parts to cut so that none is larger than allowed, or hardly."""
     if bytes_max is None or size_bytes <= bytes_max * _TOLERANCE:
         return 1
-    return -(-size_bytes // bytes_max)
+    return min(-(-size_bytes // max(bytes_max, _LEAST_SPLIT_BYTES)), _SPLITS_PER_PARTITION_MAX)
 
 
 def _message_bytes(extent: PartitionExtent, start: int) -> int:
