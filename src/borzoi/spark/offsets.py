@@ -83,7 +83,7 @@ class Bound:
 
 
 class Lookup(Protocol):
-    """What only the server knows. None: there is no such offset."""
+    """What only the server, or its files, know. None: there is no such offset."""
 
     def offset_at(self, partition_id: int, timestamp_us: int) -> int | None: ...
 

@@ -9,17 +9,16 @@ from borzoi.model.errors import ConsumerGroupIdNotFound, ConsumerGroupNameNotFou
 from borzoi.model.replies import TopicExtent
 from borzoi.model.requests import ByteCut
 from borzoi.spark.connections import connected
+from borzoi.spark.offsets import Lookup
 from borzoi.spark.options import Target
 from borzoi.spark.source_options import SourceOptions
 from borzoi.wire.columns import columns
 
 
-class Topic(Protocol):
+class Topic(Lookup, Protocol):
     """Whoever knows how far a topic reaches."""
 
     def extent(self, cuts: Sequence[ByteCut] = ()) -> TopicExtent: ...
-    def offset_at(self, partition_id: int, timestamp_us: int) -> int | None: ...
-    def committed_offset(self, partition_id: int, group: str) -> int | None: ...
 
 
 def topic_of(options: SourceOptions) -> Topic:
