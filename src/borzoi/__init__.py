@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from borzoi.client.holdings import OffsetGap
     from borzoi.client.payloads import Message, UndecodablePayload, UnencodableValue
     from borzoi.client.producer import AsyncProducer, SendFailed
+    from borzoi.client.received import ReceivedMessage
     from borzoi.client.retry import RetryPolicy
     from borzoi.client.sync import Client
     from borzoi.client.values import (
         ConnectionState,
         Partitioning,
         PollingStrategy,
-        ReceivedMessage,
         SendMessage,
     )
     from borzoi.model.errors import BorzoiError
@@ -67,7 +67,7 @@ _MODULES = {
     "Permissions": "borzoi.model.permissions",
     "PollingStrategy": "borzoi.client.values",
     "Producer": "borzoi.client.blocking_producer",
-    "ReceivedMessage": "borzoi.client.values",
+    "ReceivedMessage": "borzoi.client.received",
     "RetryPolicy": "borzoi.client.retry",
     "SendFailed": "borzoi.client.producer",
     "SendMessage": "borzoi.client.values",

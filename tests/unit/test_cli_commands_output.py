@@ -5,10 +5,11 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from borzoi import Compression, HeaderKind, ReceivedMessage, SendMessage
+from borzoi import Compression, HeaderKind, SendMessage
 from borzoi.cli.message_lines import message_fields, parse_line
 from borzoi.cli.output import Output, one_line, print_table
 from borzoi.model.headers import encode_user_headers, from_python
+from support.received import received
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 fields = st.one_of(
@@ -28,8 +29,7 @@ fields = st.one_of(
 )
 def test_a_message_that_is_printed_is_read_back_as_it_was(payload, number, headers):
     block = encode_user_headers(headers)
-    head = bytes(8) + number.to_bytes(16, "little")
-    line = json.dumps(message_fields(ReceivedMessage(payload, 5, 1, 2, 0, head, block)))
+    line = json.dumps(message_fields(received(payload, id=number, headers=block)))
     read = parse_line(line.encode())
     made = read.payload.encode() if isinstance(read.payload, str) else read.payload
     assert (made, read.id) == (payload, number)

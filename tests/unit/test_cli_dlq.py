@@ -12,23 +12,14 @@ from borzoi.cli.letters import Destination, Letter, Progress, letter_fields, pre
 from borzoi.cli.main import app
 from borzoi.cli.replaying import REPLAYER
 from borzoi.client.dead_letters import dead_letter
-from borzoi.client.values import ReceivedMessage
 from borzoi.model.errors import CannotWriteToFile
-from borzoi.model.headers import encode_user_headers
+from support.received import received
 
 DEAD = ("orders", "events-dead")
 DEDUPLICATING = pytest.mark.borzoi_settings({"system.message_deduplication.enabled": True})
 
 
-def message_of(payload, *, offset=0, timestamp=1, id=0, partition_id=0, headers=b""):  # noqa: A002 - what it is
-    """A message as a poll gives it; headers are a mapping, or bytes as they are stored."""
-    block = headers if isinstance(headers, bytes) else encode_user_headers(headers)
-    return ReceivedMessage(
-        payload, offset, timestamp, 0, partition_id, bytes(8) + id.to_bytes(16, "little"), block
-    )
-
-
-ORIGIN = message_of(
+ORIGIN = received(
     b"a lot", offset=41, timestamp=1_700_000_000_000_000, id=7, partition_id=1, headers={"region": "eu"}
 )
 
@@ -36,12 +27,12 @@ ORIGIN = message_of(
 def put_aside(message=ORIGIN, error=None, attempts=3):
     """A letter as a consumer makes it, and as it is stored in a dead-letter topic."""
     sent = dead_letter(message, "orders", "events", error or ValueError("no number"), attempts)
-    return message_of(sent.payload, offset=5, id=sent.id, headers=sent.headers)
+    return received(sent.payload, offset=5, id=sent.id, headers=sent.headers)
 
 
 def returned(letter, **how):
     made = letter.returned(**{"with_new_id": False, **how})
-    return made, message_of(made.payload, id=made.id, headers=made.headers)
+    return made, received(made.payload, id=made.id, headers=made.headers)
 
 
 def test_a_letter_goes_back_as_the_message_was_and_says_that_it_did():
@@ -58,7 +49,7 @@ def test_a_message_that_fails_again_is_counted_on():
 
 
 def test_headers_keep_their_kinds():
-    typed = message_of(b"x", headers={1: 2.5, b"\x00": True})
+    typed = received(b"x", headers={1: 2.5, b"\x00": True})
     assert returned(Letter.of(put_aside(typed)))[1].headers == {1: 2.5, b"\x00": True, "dlq.replayed": 1}
 
 
@@ -70,7 +61,7 @@ def test_a_new_id_is_another_and_the_same_each_time():
 
 def test_what_is_no_letter_is_not_taken_for_one():
     assert Letter.of(ORIGIN) is None
-    assert Letter.of(message_of(b"x", headers=b"\xff\xff")) is None
+    assert Letter.of(received(b"x", headers=b"\xff\xff")) is None
 
 
 @pytest.mark.parametrize(
@@ -205,7 +196,7 @@ def test_what_is_no_letter_is_passed_over(text, letters):
 
 
 def test_a_payload_cannot_take_over_the_terminal(text, letters):
-    evil = message_of(b"\x1b[2J")
+    evil = received(b"\x1b[2J")
     letters.send_messages(*DEAD, 0, [dead_letter(evil, "orders", "events", ValueError("\x1b[2J"), 1)])
     for command in (("list",), ("show", *DEAD), ("replay", *DEAD, "--dry-run")):
         assert "\x1b" not in text("dlq", *command)

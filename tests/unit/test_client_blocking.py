@@ -24,7 +24,6 @@ from borzoi import (
     OffsetGap,
     PollingStrategy,
     Producer,
-    ReceivedMessage,
     RetryPolicy,
     SendFailed,
     SendMessage,
@@ -37,6 +36,7 @@ from borzoi.client.background import Background
 from borzoi.client.holdings import begin
 from borzoi.model.errors import CannotEstablishConnection, ClientShutdown, NotFound
 from borzoi.testing import Server
+from support.received import received
 
 QUICK = RetryPolicy(attempts=3, backoff_s=0.001, jitter=0)
 WITHIN_S = 20
@@ -485,20 +485,15 @@ def test_iteration_and_run_take_turns(client, topic):
 
 
 def test_messages_behind_a_gap_are_not_lent():
-    def received(offset):
-        return ReceivedMessage(
-            b"x", offset=offset, timestamp=0, origin_timestamp=0, partition_id=0, head=bytes(24)
-        )
-
     holding = begin(0, None, PollingStrategy.First())
-    holding.add([received(offset) for offset in (0, 1, 2, 4)])
+    holding.add([received(offset=offset) for offset in (0, 1, 2, 4)])
     first = holding.take()
     assert [message.offset for message in holding.lend(2)] == [1, 2]
     assert holding.lend(1) == []
-    holding.give_back(first, [received(1), received(2)])
+    holding.give_back(first, [received(offset=1), received(offset=2)])
     assert holding.delivered_offset == 0
     assert [message.offset for message in holding.lend(10)] == [1, 2]
-    holding.give_back(received(2), [])
+    holding.give_back(received(offset=2), [])
     with pytest.raises(OffsetGap):
         holding.take()
     assert holding.take().offset == 4

@@ -33,6 +33,7 @@ from borzoi import (
 from borzoi.client.payloads import read
 from borzoi.model.errors import EmptyMessagePayload, NotFound
 from borzoi.testing import Server
+from support.received import received
 
 WITHIN_S = 10
 
@@ -75,12 +76,6 @@ VALUES = [
     (float, 3),
     (int, 3),
 ]
-
-
-def received(payload):
-    return ReceivedMessage(
-        payload, offset=5, timestamp=10, origin_timestamp=9, partition_id=2, head=bytes(range(24))
-    )
 
 
 @pytest.mark.parametrize("form", [codecs.Json, codecs.MsgPack])
@@ -147,7 +142,7 @@ def test_a_value_of_another_type_is_not_encoded(codec, value):
     ],
 )
 def test_a_payload_of_another_form_is_not_decoded(codec, data):
-    stored = received(data)
+    stored = received(data, 5, partition_id=2)
     with pytest.raises(UndecodablePayload, match="partition 2, offset 5: ") as refused:
         read(stored, codec, None)
     assert (refused.value.partition_id, refused.value.offset) == (2, 5)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from borzoi.client.messages import _append_messages, _messages
+from borzoi.client.received import append_messages, messages_of
 from borzoi.log.batch import cut, stamp
 from borzoi.model.errors import RemoteProtocolError
 from borzoi.model.replies import PolledMessages
@@ -161,7 +161,7 @@ def test_a_mapped_file_is_as_good_as_memory():
 @pytest.mark.parametrize("count_says", [1, 10**6])
 def test_polled_messages_are_the_same_with_and_without_columns(name, count_says):
     buffer = BUFFERS[name]
-    found = _messages(PolledMessages(3, 0, count_says, [memoryview(buffer)]))
+    found = messages_of(PolledMessages(3, 0, count_says, [memoryview(buffer)]))
     assert [
         (
             each.partition_id,
@@ -183,7 +183,7 @@ def look_at(data):
     columns_as_rows(found)
     one_by_one = []
     for batch in split(memoryview(data)):
-        _append_messages(one_by_one, read_header(batch), bytes(batch))
+        append_messages(one_by_one, read_header(batch), bytes(batch))
     assert [each.payload for each in one_by_one] == found.payloads()
 
 
@@ -226,7 +226,7 @@ def test_lengths_and_counts_that_lie_are_refused(name, at, form, wrong):
     with pytest.raises(RemoteProtocolError):
         columns(buffer)
     with pytest.raises(RemoteProtocolError):
-        _messages(PolledMessages(3, 0, 1, [memoryview(buffer)]))
+        messages_of(PolledMessages(3, 0, 1, [memoryview(buffer)]))
 
 
 @pytest.mark.parametrize("name", ["one message", "few", "equal", "mixed"])

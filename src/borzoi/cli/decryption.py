@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from borzoi.client.cipher import Cipher
-    from borzoi.client.values import ReceivedMessage
+    from borzoi.client.received import ReceivedMessage
 
 
 def decrypted(messages: "list[ReceivedMessage]", cipher: "Cipher | None") -> "list[ReceivedMessage]":

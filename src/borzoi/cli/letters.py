@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from borzoi.client.dead_letters import DeadLetter
-from borzoi.client.values import ReceivedMessage, SendMessage
+from borzoi.client.received import ReceivedMessage
+from borzoi.client.values import SendMessage
 from borzoi.model.errors import RemoteProtocolError
 from borzoi.model.headers import HeaderField, HeaderKey, to_python
 

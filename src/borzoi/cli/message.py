@@ -18,8 +18,9 @@ from borzoi.cli.progress import Progress
 from borzoi.cli.send import send
 
 if TYPE_CHECKING:
+    from borzoi.client.received import ReceivedMessage
     from borzoi.client.sync import Client
-    from borzoi.client.values import Consumer, PollingStrategy, ReceivedMessage
+    from borzoi.client.values import Consumer, PollingStrategy
     from borzoi.model.values import Identifier
 
 # Asked for at once; the server gives fewer if they are large.

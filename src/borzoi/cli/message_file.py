@@ -27,7 +27,8 @@ from borzoi.model.errors import BorzoiError, InvalidConfiguration
 from borzoi.model.limits import PAYLOAD_BYTES_MAX, USER_HEADERS_BYTES_MAX
 
 if TYPE_CHECKING:
-    from borzoi.client.values import ReceivedMessage, SendMessage
+    from borzoi.client.received import ReceivedMessage
+    from borzoi.client.values import SendMessage
     from borzoi.model.headers import HeaderField, HeaderKey
 
 _CHECKSUM = Struct("<Q")

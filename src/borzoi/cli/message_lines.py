@@ -17,7 +17,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from borzoi.client.values import ReceivedMessage, SendMessage
+    from borzoi.client.received import ReceivedMessage
+    from borzoi.client.values import SendMessage
     from borzoi.model.headers import HeaderField, HeaderKey
     from borzoi.model.values import TypedValue
 

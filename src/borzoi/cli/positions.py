@@ -16,8 +16,9 @@ from borzoi.cli.connection import identifier, refuse
 
 if TYPE_CHECKING:
     from borzoi.client.details import TopicDetails
+    from borzoi.client.received import ReceivedMessage
     from borzoi.client.sync import Client
-    from borzoi.client.values import Consumer, PollingStrategy, ReceivedMessage
+    from borzoi.client.values import Consumer, PollingStrategy
     from borzoi.model.replies import PartitionInfo, StreamInfo, TopicInfo
     from borzoi.model.values import Identifier
 

@@ -20,8 +20,9 @@ from borzoi.cli.positions import Bounds, committed_offset
 if TYPE_CHECKING:
     from borzoi.cli.letters import Destination, Letter, Progress
     from borzoi.client.details import TopicDetails
+    from borzoi.client.received import ReceivedMessage
     from borzoi.client.sync import Client
-    from borzoi.client.values import Partitioning, ReceivedMessage
+    from borzoi.client.values import Partitioning
     from borzoi.model.values import Identifier
 
 REPLAYER = "borzoi-dlq-replay"

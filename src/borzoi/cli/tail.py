@@ -16,8 +16,8 @@ from borzoi.cli.message_lines import message_fields
 from borzoi.cli.output import one_line, print_json_line, shown_time
 
 if TYPE_CHECKING:
+    from borzoi.client.received import ReceivedMessage
     from borzoi.client.sync import Client
-    from borzoi.client.values import ReceivedMessage
 
 _PAUSE_S = 0.2
 _COUNT = 1000

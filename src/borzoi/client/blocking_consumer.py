@@ -28,10 +28,11 @@ from borzoi.client.cipher import Cipher
 from borzoi.client.codecs import Codec
 from borzoi.client.consumer import AsyncConsumer, Commit, OnGap
 from borzoi.client.payloads import Message, T
+from borzoi.client.received import ReceivedMessage
 from borzoi.client.retry import RetryPolicy
 from borzoi.client.sync import Client
 from borzoi.client.values import Consumer as ConsumerName
-from borzoi.client.values import PollingStrategy, ReceivedMessage
+from borzoi.client.values import PollingStrategy
 from borzoi.model import values
 from borzoi.model.values import Identifier
 

@@ -24,8 +24,9 @@ from borzoi.client.dead_letters import DeadLetterTopic
 from borzoi.client.holdings import Holding, OffsetGap
 from borzoi.client.ownership import Ownership
 from borzoi.client.payloads import Message, T, UndecodablePayload, read
+from borzoi.client.received import ReceivedMessage
 from borzoi.client.retry import RetryPolicy
-from borzoi.client.values import PollingStrategy, ReceivedMessage
+from borzoi.client.values import PollingStrategy
 from borzoi.model import values
 from borzoi.model.errors import BorzoiError, ConsumerGroupPartitionNotOwned
 from borzoi.model.values import Identifier

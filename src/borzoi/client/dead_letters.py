@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 from borzoi.client.aio import AsyncClient
 from borzoi.client.ownership import persist
-from borzoi.client.values import Partitioning, ReceivedMessage, SendMessage
+from borzoi.client.received import ReceivedMessage
+from borzoi.client.values import Partitioning, SendMessage
 from borzoi.model.errors import RemoteProtocolError, TooBigUserHeaders, TopicNameAlreadyExists
 from borzoi.model.headers import HeaderField, HeaderKey, HeaderObject, encode_user_headers
 from borzoi.model.limits import HEADER_FIELD_BYTES_MAX

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from borzoi.client.values import PollingStrategy, ReceivedMessage
+from borzoi.client.received import ReceivedMessage
+from borzoi.client.values import PollingStrategy
 from borzoi.model import values
 from borzoi.model.errors import BorzoiError
 from borzoi.model.values import PollingKind

@@ -1,14 +1,12 @@
 """Commands that move messages: send, poll, flush."""
 
 from collections.abc import Iterable
-from itertools import repeat
-from struct import Struct
 
 from borzoi.client.call import Call
+from borzoi.client.received import ReceivedMessage, messages_of
 from borzoi.client.values import (
     UNNAMED_CONSUMER,
     PollingStrategy,
-    ReceivedMessage,
     SendMessage,
     identifier,
     new_batch,
@@ -16,24 +14,14 @@ from borzoi.client.values import (
 )
 from borzoi.model import requests as rq
 from borzoi.model import values
-from borzoi.model.errors import InvalidMessagesCount, RemoteProtocolError
+from borzoi.model.errors import InvalidMessagesCount
 from borzoi.model.limits import U32_MAX
 from borzoi.model.replies import Confirmation, PolledMessages
 from borzoi.model.values import Identifier
-from borzoi.wire.batch import (
-    FRAME_HEADER_BYTES,
-    HEADER_BYTES,
-    BatchHeader,
-    read_header,
-    split,
-)
-from borzoi.wire.columns import Columns, columns
+from borzoi.wire.batch import BatchHeader, read_header, split
 
 _NEXT = PollingStrategy.Next()
 _COUNT = 1000
-# From so many messages on, columns cost less than a Python step for each message.
-_COLUMNS_MIN = 64
-_FRAME = Struct("<24sIIII")  # checksum and id, offset_delta, timestamp_delta, headers length, payload length
 
 
 def send_messages(
@@ -74,7 +62,7 @@ def poll_messages(
     partitions with every call. With `auto_commit` the offset of the last message is stored for the consumer.
     """
     request = _poll(stream, topic, partition_id, polling_strategy, count, auto_commit, consumer)
-    return Call(request, deadline_s, _messages)
+    return Call(request, deadline_s, messages_of)
 
 
 def poll_batches(
@@ -151,70 +139,3 @@ def _buffers(reply: PolledMessages) -> list[memoryview]:
 
 def _batches(reply: PolledMessages) -> list[tuple[BatchHeader, memoryview]]:
     return [(read_header(batch), batch) for buffer in reply.batches for batch in split(memoryview(buffer))]
-
-
-def _messages(reply: PolledMessages) -> list[ReceivedMessage]:
-    found: list[ReceivedMessage] = []
-    for buffer in reply.batches:
-        if reply.messages_count < _COLUMNS_MIN:
-            for batch in split(memoryview(buffer)):
-                # Copied once for all messages: slicing bytes is half the work of copying slices of a view.
-                _append_messages(found, read_header(batch), bytes(batch))
-        else:
-            found += _from_columns(columns(buffer))
-    return found
-
-
-def _from_columns(found: Columns) -> Iterable[ReceivedMessage]:
-    batch = found.only_batch
-    partition_ids: Iterable[int]
-    timestamps_us: Iterable[int]
-    origins_us: Iterable[int]
-    if batch is None:
-        partition_ids, timestamps_us = found.partition_ids.tolist(), found.timestamps_us.tolist()
-        origins_us = found.origin_timestamps_us.tolist()
-    else:
-        partition_ids, timestamps_us = repeat(batch.partition_id), repeat(batch.timestamp_us)
-        if found.heads["time_delta"].any():
-            origins_us = found.origin_timestamps_us.tolist()
-        else:
-            origins_us = repeat(batch.origin_timestamp_us)
-    return map(
-        ReceivedMessage,
-        found.payloads(),
-        found.offsets.tolist(),
-        timestamps_us,
-        origins_us,
-        partition_ids,
-        found.checksums_and_ids.tolist(),
-        found.header_blocks() if found.has_headers else repeat(b""),
-    )
-
-
-def _append_messages(found: list[ReceivedMessage], header: BatchHeader, batch: bytes) -> None:
-    """The same for few messages: a Python step each costs less than columns do."""
-    partition_id, base_offset, stored_us, origin_us, _, _, count, _ = header
-    end, last = HEADER_BYTES, len(batch)
-    unpack = _FRAME.unpack_from
-    for _ in range(count):
-        start = end + FRAME_HEADER_BYTES
-        if start > last:
-            raise RemoteProtocolError("a message starts past the end of its batch")
-        head, delta, delta_us, headers, payload = unpack(batch, end)
-        middle = start + payload
-        end = middle + headers
-        if end > last:
-            raise RemoteProtocolError("a message reaches past the end of its batch")
-        found.append(
-            ReceivedMessage(
-                batch[start:middle],
-                base_offset + delta,
-                stored_us,
-                origin_us + delta_us,
-                partition_id,
-                head,
-                batch[middle:end],
-            )
-        )
-    if end != last:
-        raise RemoteProtocolError(f"the messages of a batch end at byte {end}, the batch at {last}")

@@ -12,7 +12,7 @@ import msgspec
 
 from borzoi.client.cipher import Cipher
 from borzoi.client.codecs import Codec
-from borzoi.client.values import ReceivedMessage
+from borzoi.client.received import ReceivedMessage
 from borzoi.model.errors import BorzoiError, EmptyMessagePayload
 
 if TYPE_CHECKING:

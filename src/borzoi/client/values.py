@@ -32,10 +32,7 @@ from borzoi.model.errors import (
 from borzoi.model.headers import (
     HeaderField,
     HeaderKey,
-    HeaderObject,
-    decode_user_headers,
     encode_user_headers,
-    to_python,
 )
 from borzoi.model.limits import (
     NAME_BYTES_MAX,
@@ -45,7 +42,7 @@ from borzoi.model.limits import (
     U64_MAX,
 )
 from borzoi.model.units import EXPIRY_NEVER, EXPIRY_SERVER_DEFAULT, parse_byte_size, parse_expiry
-from borzoi.model.values import ConsumerKind, Identifier, PartitioningKind, PollingKind, TypedValue
+from borzoi.model.values import ConsumerKind, Identifier, PartitioningKind, PollingKind
 from borzoi.wire.build import NewMessage, assemble
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -137,37 +134,6 @@ class SendMessage(msgspec.Struct, frozen=True):
     payload: bytes | str
     id: int | None = None
     headers: Mapping[HeaderKey, HeaderField] | None = None
-
-
-class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message as it is stored. `timestamp` is the server's time, `origin_timestamp` the producer's."""
-
-    payload: bytes
-    offset: int
-    timestamp: int
-    origin_timestamp: int
-    partition_id: int
-    # Checksum (8 bytes) and id (16), as stored: two numbers that most consumers never ask for.
-    head: bytes
-    user_headers: bytes = b""
-
-    @property
-    def id(self) -> int:
-        return int.from_bytes(self.head[8:], "little")
-
-    @property
-    def checksum(self) -> int:
-        return int.from_bytes(self.head[:8], "little")
-
-    @property
-    def headers(self) -> dict[HeaderObject, HeaderObject]:
-        """The user headers as Python objects, by key."""
-        return {to_python(key): to_python(value) for key, value in self.typed_headers.items()}
-
-    @property
-    def typed_headers(self) -> dict[TypedValue, TypedValue]:
-        """The user headers with their exact kinds."""
-        return decode_user_headers(self.user_headers)
 
 
 def identifier(value: Identifier) -> Identifier:

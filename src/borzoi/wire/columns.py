@@ -13,7 +13,7 @@ Numbers are those of the wire, unsigned. A served part of a batch, whose first o
 is as good as a whole one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -75,6 +75,20 @@ class Columns:
         return found
 
     @property
+    def offset_range(self) -> range | None:
+        """The offsets, if none is left out. Batches are trusted to have theirs in order."""
+        if not len(self):
+            return None
+        batch = self.only_batch
+        if batch is None:
+            offsets = self.offsets
+            first, last = int(offsets[0]), int(offsets[-1])
+        else:
+            deltas = self.heads["offset_delta"]
+            first, last = batch.base_offset + int(deltas[0]), batch.base_offset + int(deltas[-1])
+        return range(first, last + 1) if last - first == len(self) - 1 else None
+
+    @property
     def timestamps_us(self) -> UnsignedLongs:
         """When the broker stored the message's batch."""
         return self._spread("stored_us")
@@ -130,6 +144,10 @@ class Columns:
             self._shared,
             counts,
         )
+
+    def without_buffer(self) -> "Columns":
+        """Only what the headers of batches and frames say; payloads and user headers are gone."""
+        return replace(self, buffer=memoryview(b""), heads=np.ascontiguousarray(self.heads))
 
     def payloads(self) -> list[bytes]:
         """A copy of every payload."""
