@@ -3,7 +3,7 @@
 Small frames are received together and copied out, because the space is used again. A frame that arrives
 alone and fills most of the space is handed out with it, without a copy, and there is a new space. A frame
 larger than the space gets memory of its own, and while it arrives nothing else is received; after it the
-space is larger, within limits, because another one like it may follow.
+space is a little larger than that frame, within limits, because others like it may follow.
 
 Batches and replies are large blocks that come and go with every call. Left alone, glibc's malloc gives such
 memory back to the system each time it is freed and asks for it again, page by page, which can cost more
@@ -20,7 +20,7 @@ from borzoi.model.limits import FRAME_BYTES_CEILING, POLL_REPLY_BYTES_MAX
 from borzoi.wire.vsr.frames import HEADER_BYTES, SIZE_AND_COMMAND
 
 SPACE_BYTES = 64 * 1024
-SPACE_BYTES_MAX = 256 * 1024
+SPACE_BYTES_MAX = 2 * 1024 * 1024
 
 
 @cache
@@ -52,7 +52,7 @@ class ReplyStream:
             if self._large_end < len(self._large):
                 return []
             frame, self._large = self._large, None
-            wanted_bytes = min(1 << len(frame).bit_length(), SPACE_BYTES_MAX)
+            wanted_bytes = min(len(frame) + len(frame) // 8, SPACE_BYTES_MAX)
             if wanted_bytes > len(self._space):
                 self._space = _memory(wanted_bytes)
             return [frame]

@@ -13,7 +13,7 @@ Numbers are those of the wire, unsigned. A served part of a batch, whose first o
 is as good as a whole one.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ _VECTOR_MIN = 24
 _LENGTH_AND_COUNT = Struct("<32xQ8xI")
 # What the messages of a batch share, from byte 0 of its header.
 _SHARED_FORM = np.dtype([("partition", "<u8"), ("offset", "<u8"), ("stored_us", "<u8"), ("origin_us", "<u8")])
+_FRAME_BYTES = np.dtype(f"V{FRAME_HEADER_BYTES}")
 _ID_AT = 8
 _ID_FORM = np.dtype("V16")
 _CHECKSUM_AND_ID_FORM = np.dtype("V24")
@@ -147,7 +148,8 @@ class Columns:
 
     def without_buffer(self) -> "Columns":
         """Only what the headers of batches and frames say; payloads and user headers are gone."""
-        return replace(self, buffer=memoryview(b""), heads=np.ascontiguousarray(self.heads))
+        heads = np.ascontiguousarray(self.heads.view(_FRAME_BYTES)).view(FRAME_FORM)  # not field by field
+        return Columns(memoryview(b""), self.starts, heads, self.stride, self._shared, self._counts)
 
     def payloads(self) -> list[bytes]:
         """A copy of every payload."""
@@ -211,18 +213,13 @@ def columns(batches: BytesLike) -> Columns:
     if len(counts) == 1 and stride:
         starts = pieces[0]
         heads = np.ndarray((counts[0],), FRAME_FORM, buffer, HEADER_BYTES, (stride,))
+        shared = np.frombuffer(bytes(buffer[: _SHARED_FORM.itemsize]), _SHARED_FORM)
     else:
         stride = 0
         starts = np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
         heads = _gathered(buffer, starts, FRAME_FORM)
-    return Columns(
-        buffer,
-        starts,
-        heads,
-        stride,
-        _gathered(buffer, np.array(positions, np.int64), _SHARED_FORM),
-        np.array(counts, np.int64),
-    )
+        shared = _gathered(buffer, np.array(positions, np.int64), _SHARED_FORM)
+    return Columns(buffer, starts, heads, stride, shared, np.array(counts, np.int64))
 
 
 def _end_and_count(buffer: memoryview, position: int) -> tuple[int, int]:
@@ -245,7 +242,8 @@ def _stride(buffer: memoryview, start: int, end: int, count: int) -> int:
     if remainder or stride != FRAME_HEADER_BYTES + sum(LENGTHS.unpack_from(buffer, lengths_at)):
         return 0
     lengths: UnsignedLongs = np.ndarray((count,), "<u8", buffer, lengths_at, (stride,))
-    return stride if (lengths == lengths[0]).all() else 0
+    # A third of what comparing them as numbers takes.
+    return stride if lengths.tobytes() == lengths[:1].tobytes() * count else 0
 
 
 def _walk(buffer: memoryview, start: int, end: int, count: int, starts: list[int]) -> None:
