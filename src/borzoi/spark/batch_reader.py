@@ -15,6 +15,7 @@ from borzoi.spark.filters import Bounds, FilterTaker
 from borzoi.spark.offsets import Bound, Positions, Word, resolve
 from borzoi.spark.source_options import SourceOptions
 from borzoi.spark.topic import topic_of
+from borzoi.spark.workers import settle
 
 
 class BorzoiReader(DataSourceReader):
@@ -25,6 +26,7 @@ class BorzoiReader(DataSourceReader):
         self._filters = Bounds()
 
     def partitions(self) -> list[InputPartition]:
+        settle()
         extent = self._topic.extent()
         starts, ends = self._bounds(extent, self._filters)
         # An end that lies before its start is nothing to read, not a topic that lost messages.
@@ -45,6 +47,7 @@ class BorzoiReader(DataSourceReader):
         return [InputPartition(split) for split in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
         # Spark makes one task of no tasks.
         return iter(()) if partition.value is None else self._fetcher.fetch(partition.value)
 

@@ -44,6 +44,7 @@ from borzoi.spark.source import fetcher_of
 from borzoi.spark.source_options import SourceOptions
 from borzoi.spark.source_schema import rows_of
 from borzoi.spark.stream_reader import BorzoiStreamReader
+from borzoi.spark.workers import settle
 
 Transform = Callable[[pa.RecordBatch], pa.RecordBatch | None]
 
@@ -109,6 +110,7 @@ class PipeSink(EpochCommitter):
         self._copier = copier
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
+        settle()
         attempt, target = self.attempt(), self.options.target
         batches = self._copier.batches(splits_of(iterator), attempt)
         is_checked = self.options.fail_on_data_loss

@@ -67,6 +67,10 @@ logger.adaptive.level = error
 """
 
 
+# The path of a socket has at most 107 bytes, of which Spark's names take about 45.
+_SOCKET_DIRECTORY_BYTES_MAX = 60
+
+
 class SessionWarning(UserWarning):
     """A session exists already and does not have what was asked for."""
 
@@ -140,6 +144,11 @@ def default_settings(master: str, directory: Path) -> dict[str, str]:
     if _is_on_this_machine(master):
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.driver.host"] = "127.0.0.1"
+        if len(os.fsencode(directory)) <= _SOCKET_DIRECTORY_BYTES_MAX:
+            # Rows come from Python a quarter faster than over TCP. Whoever can open the sockets can talk to
+            # the workers, and the directory is ours alone.
+            settings["spark.python.unix.domain.socket.enabled"] = "true"
+            settings["spark.python.unix.domain.socket.dir"] = str(directory)
     if (cores := cores_of(master)) is not None:
         settings["spark.sql.shuffle.partitions"] = str(cores)
     return settings

@@ -36,6 +36,7 @@ from borzoi.spark.sink_columns import SinkColumns, sink_columns
 from borzoi.spark.sink_formats import payload_encoder
 from borzoi.spark.sink_options import SinkOptions
 from borzoi.spark.sink_topic import partitions_of
+from borzoi.spark.workers import settle
 
 logger = logging.getLogger("borzoi.spark")
 
@@ -74,6 +75,7 @@ class RowWriter:
     def write(
         self, rows: Iterable[pa.RecordBatch], attempt: Attempt, *, is_stream: bool = False
     ) -> TaskReport:
+        settle()
         target = self.options.target
         is_checked = is_stream and self.options.fail_on_data_loss
         return epochs.stage_all(

@@ -30,6 +30,7 @@ from borzoi.spark.offsets import Positions, resolve
 from borzoi.spark.publish import Publisher
 from borzoi.spark.source_options import SourceOptions
 from borzoi.spark.topic import topic_of
+from borzoi.spark.workers import settle
 
 logger = logging.getLogger("borzoi.spark")
 
@@ -97,6 +98,7 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(split) for split in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
         return self._fetcher.fetch(partition.value)
 
     def commit(self, end: Json) -> None:
