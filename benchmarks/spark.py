@@ -81,7 +81,7 @@ class Bench:
     def fill(self, size: Size) -> int:
         """A topic and Parquet files with the same messages; returns how many."""
         topic, per_batch = _topic(size), max(1, BATCH_BYTES // (size.payload_bytes + 48))
-        self._client.create_topic(STREAM, topic, PARTITIONS, segment_size="64 MiB")
+        self._client.create_topic(STREAM, topic, PARTITIONS, segment_size=os.environ.get('SEG','64 MiB'))
         batches = self._megabytes * 1_000_000 // (per_batch * size.payload_bytes) // PARTITIONS
         for _ in range(batches):
             payload = os.urandom(size.payload_bytes)

@@ -91,7 +91,12 @@ def record_batches(
 
 def record_batch(found: Columns, made: pa.Schema) -> pa.RecordBatch:
     """All these messages, which must not have more than 2 GiB, in one record batch."""
-    return pa.RecordBatch.from_arrays([_FIELDS[name][1](found) for name in made.names], schema=made)
+    return pa.RecordBatch.from_arrays([array(name, found) for name in made.names], schema=made)
+
+
+def array(name: str, found: Columns) -> pa.Array:
+    """One column of all these messages."""
+    return _FIELDS[name][1](found)
 
 
 def _plain(kind: pa.DataType, values: NDArray[Any]) -> pa.Array:

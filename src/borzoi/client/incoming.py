@@ -2,8 +2,9 @@
 
 Small frames are received together and copied out, because the space is used again. A frame that arrives
 alone and fills most of the space is handed out with it, without a copy, and there is a new space. A frame
-larger than the space gets memory of its own, and while it arrives nothing else is received; after it the
-space is a little larger than that frame, within limits, because others like it may follow.
+larger than the space gets memory of its own, and while it arrives nothing else is received. Others like it
+may follow: after it the space is a little larger than that frame, or, if that is too much to keep, small, so
+that little of the next one has to be copied out of it.
 
 Batches and replies are large blocks that come and go with every call. Left alone, glibc's malloc gives such
 memory back to the system each time it is freed and asks for it again, page by page, which can cost more
@@ -52,9 +53,8 @@ class ReplyStream:
             if self._large_end < len(self._large):
                 return []
             frame, self._large = self._large, None
-            wanted_bytes = min(len(frame) + len(frame) // 8, SPACE_BYTES_MAX)
-            if wanted_bytes > len(self._space):
-                self._space = _memory(wanted_bytes)
+            wanted_bytes = len(frame) + len(frame) // 8
+            self._space = _memory(wanted_bytes if wanted_bytes <= SPACE_BYTES_MAX else SPACE_BYTES)
             return [frame]
         self._end += count
         frames: list[memoryview] = []

@@ -1,8 +1,8 @@
 """Reads a split: messages from the broker, as record batches.
 
-While one answer is decoded, a thread waits for the next. Answers are a few megabytes: large enough that
-asking costs nothing, small enough to stay in a processor's cache until Spark has them. What is asked for
-next is a guess, that the last answer is complete; where it was not, the next one is asked for again.
+While one answer is decoded, a thread waits for the next. Answers are a few megabytes, so that asking costs
+nothing, and are decoded a megabyte at a time, which a processor's cache holds until Spark has it. What is
+asked for next is a guess, that the last answer is complete; where it was not, that one is asked for again.
 
 A split yields exactly its messages, in order. If the server no longer has some of them that is data loss: an
 error, or, if the user wants so, a warning, and what is left is read. The topic's identity is compared before
@@ -13,6 +13,7 @@ not taken for the old one's.
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -26,9 +27,10 @@ from borzoi.spark.connections import connected
 from borzoi.spark.options import Target
 from borzoi.spark.plan import Split, lose
 from borzoi.spark.rows import Rows
-from borzoi.wire.columns import Columns, columns
+from borzoi.wire.columns import Columns, pieces
 
 _ANSWER_BYTES = 8 << 20
+PIECE_BYTES = 1 << 20
 _COUNT_MAX = 1 << 20
 
 
@@ -73,7 +75,7 @@ class BrokerFetcher:
                     thread.submit(self._ask, client, split, guess, count) if guess < split.end else None
                 )
                 answered = position
-                for found in map(columns, buffers):
+                for found in chain.from_iterable(pieces(buffer, PIECE_BYTES) for buffer in buffers):
                     # If some were gone, as many more came behind the end of the split.
                     kept = found.part(0, int(np.searchsorted(found.offsets, split.end)))
                     if len(kept):

@@ -17,8 +17,8 @@ Spark's own function, and what `borzoi.client.arrow_columns` makes, which has th
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -33,7 +33,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from borzoi.client import arrow_columns
+from borzoi.client.arrow_columns import array
 from borzoi.wire.columns import Columns
 
 if TYPE_CHECKING:
@@ -72,23 +72,26 @@ class Rows:
     stream: str
     topic: str
     decoder: "Decoder | None" = None
+    arrow_schema: pa.Schema = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arrow_schema", to_arrow_schema(self.schema, timezone="UTC"))
 
     def batches(self, found: Columns) -> Iterator[pa.RecordBatch]:
-        arrow = to_arrow_schema(self.schema, timezone="UTC")
         for first in range(0, len(found), ROWS_MAX):
-            batch = self._batch(found.part(first, min(first + ROWS_MAX, len(found))), arrow)
+            batch = self._batch(found.part(first, first + ROWS_MAX))
             if batch.num_rows:
                 yield batch
 
-    def _batch(self, found: Columns, arrow: pa.Schema) -> pa.RecordBatch:
+    def _batch(self, found: Columns) -> pa.RecordBatch:
         made: dict[str, pa.Array] = {name: self._column(name, found) for name in self.metadata}
         kept = None
         if self.decoder is not None:
-            decoded = self.decoder.decode_rows(_made("payload", found), _Where(found))
+            decoded = self.decoder.decode_rows(array("payload", found), _Where(found))
             made |= zip(self.decoder.schema.fieldNames(), decoded.columns, strict=True)
             kept = decoded.kept
-        arrays = [_typed(made[field.name], field.type) for field in arrow]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=arrow)
+        arrays = [_typed(made[each.name], each.type) for each in self.arrow_schema]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
         return batch if kept is None else batch.filter(kept)
 
     def _column(self, name: str, found: Columns) -> pa.Array:
@@ -96,11 +99,11 @@ class Rows:
             case "stream" | "topic":
                 return pa.repeat(pa.scalar(getattr(self, name), pa.string()), len(found))
             case "key" if found.has_headers:
-                headers = _made("headers", found).to_pylist(maps_as_pydicts="lossy")
+                headers = array("headers", found).to_pylist(maps_as_pydicts="lossy")
                 return pa.array([each.get(KEY_HEADER) for each in headers], pa.binary())
             case "key":
                 return pa.nulls(len(found), pa.binary())
-        return _made(name, found)
+        return array(name, found)
 
 
 class _Where:
@@ -111,10 +114,6 @@ class _Where:
 
     def __call__(self, row: int) -> str:
         return f"partition {self._found.partition_ids[row]}, offset {self._found.offsets[row]}"
-
-
-def _made(name: str, found: Columns) -> Any:
-    return arrow_columns.record_batch(found, arrow_columns.schema([name])).column(0)
 
 
 def _typed(array: pa.Array, kind: pa.DataType) -> pa.Array:

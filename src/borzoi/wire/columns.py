@@ -13,7 +13,9 @@ Numbers are those of the wire, unsigned. A served part of a batch, whose first o
 is as good as a whole one.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -47,7 +49,7 @@ class Shared(NamedTuple):
     origin_timestamp_us: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Columns:
     """What was found. Columns are made when asked for; positions are bytes of `buffer`."""
 
@@ -70,7 +72,7 @@ class Columns:
     def partition_ids(self) -> UnsignedLongs:
         return self._spread("partition")
 
-    @property
+    @cached_property
     def offsets(self) -> UnsignedLongs:
         found: UnsignedLongs = self._spread("offset") + self.heads["offset_delta"]
         return found
@@ -135,6 +137,8 @@ class Columns:
 
     def part(self, first: int, last: int) -> "Columns":
         """Messages `first` to `last`, the latter not included."""
+        if first <= 0 and last >= len(self):
+            return self
         ends = np.cumsum(self._counts)
         counts = np.clip(np.minimum(ends, last) - np.maximum(ends - self._counts, first), 0, None)
         return Columns(
@@ -184,6 +188,19 @@ class Columns:
 
     def _spread(self, field: str) -> UnsignedLongs:
         return np.repeat(self._shared[field], self._counts)
+
+
+def pieces(batches: BytesLike, size_bytes: int) -> Iterator[Columns]:
+    """The same as `columns`, in parts of whole batches that have at least `size_bytes` each, but the last."""
+    buffer = memoryview(batches).cast("B")
+    start = position = 0
+    while position < len(buffer):
+        position, _ = _end_and_count(buffer, position)
+        if position - start >= size_bytes:
+            yield columns(buffer[start:position])
+            start = position
+    if start < position:
+        yield columns(buffer[start:])
 
 
 def columns(batches: BytesLike) -> Columns:
