@@ -9,7 +9,7 @@ files (uncompressed) have the same columns (partition, offset, timestamp, payloa
     overhead   median duration of micro-batches of a few rows, against Spark's own `rate` source, and against
                the least that a source in Python can do, which shows what of it is Spark's
 
-    python benchmarks/spark.py [--rounds 5] [--megabytes 400] [--cores 2] [--only read,copy,overhead]
+    python benchmarks/spark.py [--rounds 5] [--megabytes 600] [--cores 2] [--only read,copy,overhead]
 """
 
 import argparse
@@ -38,7 +38,10 @@ PARTITIONS = 2
 COLUMNS = ["partition", "offset", "timestamp", "payload"]
 BATCH_BYTES = 1 << 20
 ALL_AT_ONCE = "100gb"
-SMALL_BATCHES = 25
+# Small against a partition, so that few messages are in the segment that is not sealed yet.
+SEGMENT_SIZE = "16 MiB"
+WARM_ROUNDS = 3
+SMALL_BATCHES, SMALL_ROUNDS = 20, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class Bench:
     def fill(self, size: Size) -> int:
         """A topic and Parquet files with the same messages; returns how many."""
         topic, per_batch = _topic(size), max(1, BATCH_BYTES // (size.payload_bytes + 48))
-        self._client.create_topic(STREAM, topic, PARTITIONS, segment_size=os.environ.get('SEG','64 MiB'))
+        self._client.create_topic(STREAM, topic, PARTITIONS, segment_size=SEGMENT_SIZE)
         batches = self._megabytes * 1_000_000 // (per_batch * size.payload_bytes) // PARTITIONS
         for _ in range(batches):
             payload = os.urandom(size.payload_bytes)
@@ -208,25 +211,33 @@ class Bench:
             .options(**self.options(topic, startingOffsets="earliest", publishOffsets="false"))
             .load()
         )
-        results: dict[str, float] = {}
-        for name, frame, feed in (
+        ways = (
             ("rate", rate, lambda: None),
             ("python", least, lambda: None),
             ("borzoi", ours, lambda: self._send_one(topic)),
-        ):
-            query = frame.writeStream.format("noop").option("checkpointLocation", self.checkpoint()).start()
-            durations: dict[int, int] = {}
-            give_up = time.monotonic() + 120
-            while len(durations) < SMALL_BATCHES and time.monotonic() < give_up:
-                feed()
-                time.sleep(0.05)
-                for progress in query.recentProgress:
-                    if progress.numInputRows:
-                        durations[progress.batchId] = progress.durationMs["triggerExecution"]
-            query.stop()
-            results[name] = statistics.median(list(durations.values())[5:])
+        )
+        found: dict[str, list[int]] = {name: [] for name, _, _ in ways}
+        for number in range(SMALL_ROUNDS + 1):
+            for name, frame, feed in ways:
+                durations = self._small_batches(frame, feed)
+                if number:  # the first round warms up
+                    found[name] += durations
         self.drop_topic(topic)
-        return results
+        return {name: statistics.median(durations) for name, durations in found.items()}
+
+    def _small_batches(self, frame, feed: Callable[[], None]) -> list[int]:
+        """Milliseconds of every micro-batch of one query, without its first ones."""
+        query = frame.writeStream.format("noop").option("checkpointLocation", self.checkpoint()).start()
+        durations: dict[int, int] = {}
+        give_up = time.monotonic() + 60
+        while len(durations) < SMALL_BATCHES and time.monotonic() < give_up:
+            feed()
+            time.sleep(0.05)
+            for progress in query.recentProgress:
+                if progress.numInputRows:
+                    durations[progress.batchId] = progress.durationMs["triggerExecution"]
+        query.stop()
+        return list(durations.values())[5:]
 
     def _send_one(self, topic: str) -> None:
         for partition in range(PARTITIONS):
@@ -264,7 +275,7 @@ class LeastSource(DataSource):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--megabytes", type=int, default=400, help="payload per message size")
+    parser.add_argument("--megabytes", type=int, default=600, help="payload per message size")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--only", default="read,copy,overhead")
     arguments = parser.parse_args()
@@ -308,8 +319,9 @@ def _copies(bench: Bench) -> dict[str, Callable[[Size], float]]:
 
 
 def _compare(size: Size, rows: int, rounds: int, ways: dict[str, Callable[[Size], float]]) -> None:
-    for run in ways.values():
-        run(size)  # the JVM compiles, workers start, pages are touched
+    for _ in range(WARM_ROUNDS):  # the JVM compiles, workers start, pages are touched
+        for run in ways.values():
+            run(size)
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, run in ways.items():

@@ -9,6 +9,7 @@ to see; what Spark asks to start from is behind it for good, so that is what is 
 """
 
 import logging
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,7 +31,7 @@ from borzoi.spark.offsets import Positions, resolve
 from borzoi.spark.publish import Publisher
 from borzoi.spark.source_options import SourceOptions
 from borzoi.spark.topic import topic_of
-from borzoi.spark.workers import settle
+from borzoi.spark.workers import hang_up_quietly, settle
 
 logger = logging.getLogger("borzoi.spark")
 
@@ -107,6 +108,8 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._publisher is not None:
             self._publisher.stop()
+        if isinstance(sys.exc_info()[1], EOFError):
+            hang_up_quietly()
 
     def _publish(self, positions: Positions) -> None:
         if not self._options.is_published:
