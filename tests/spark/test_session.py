@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from borzoi.spark.sessions import SessionWarning, session
+from borzoi.spark.sessions import SessionWarning, default_settings, session
 
 START_TIMEOUT_S = 240
 
@@ -62,6 +62,18 @@ def test_settings_of_the_caller_win_and_the_rest_fits_streams(spark):
     )
     assert spark.conf.get("spark.driver.host") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
+
+
+def test_workers_talk_over_sockets_that_only_this_user_can_open(spark):
+    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
+    directory = Path(spark.conf.get("spark.python.unix.domain.socket.dir"))
+    assert directory.stat().st_mode & 0o77 == 0
+
+
+@pytest.mark.parametrize(("master", "length"), [("local[2]", 61), ("yarn", 10)])
+def test_where_unix_sockets_would_not_work_they_are_not_used(master, length):
+    settings = default_settings(master, Path("/" + "d" * (length - 1)))
+    assert not [name for name in settings if "unix" in name]
 
 
 def test_the_environment_is_left_as_it_was_but_for_the_interpreter(spark):

@@ -1,5 +1,6 @@
 """Reading segment files and metadata that somebody else owns."""
 
+import os
 import shutil
 
 import pytest
@@ -97,6 +98,16 @@ def test_a_deleted_file_stays_readable_for_whoever_reads_it(tmp_path):
     first = next(chunks)
     shutil.rmtree(tmp_path)
     assert offsets_in([first, *chunks]) == list(range(segment.next_offset))
+
+
+def test_a_file_that_is_cut_short_while_it_is_read_is_damaged(tmp_path):
+    fill(tmp_path, [[KB] * 7] * 60)
+    segment = list_segments(tmp_path)[0]
+    chunks = read_runs(segment, 0, 10**9, 10 * KB)
+    first = next(chunks)
+    os.truncate(segment.path, len(first) + 100)
+    with pytest.raises(SegmentDamaged, match=f"{segment.path.name}: {len(first) + 100} bytes are left of"):
+        list(chunks)
 
 
 @settings(max_examples=40, deadline=None)

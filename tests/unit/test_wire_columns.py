@@ -16,7 +16,7 @@ from borzoi.model.errors import RemoteProtocolError
 from borzoi.model.replies import PolledMessages
 from borzoi.wire.batch import frames, prove, read_header, split
 from borzoi.wire.build import NewMessage, build
-from borzoi.wire.columns import columns
+from borzoi.wire.columns import columns, pieces
 
 
 def stored(messages, partition_id=3, base_offset=1000, base_us=10**15):
@@ -117,6 +117,24 @@ def test_columns_are_what_is_read_message_by_message(name):
 
 
 @pytest.mark.parametrize("name", BUFFERS)
+@pytest.mark.parametrize("size_bytes", [1, 500, 10_000, 10**9])
+def test_pieces_are_whole_batches_and_together_everything(name, size_bytes):
+    buffer = BUFFERS[name]
+    found = list(pieces(buffer, size_bytes))
+    assert b"".join(bytes(piece.buffer) for piece in found) == buffer
+    assert [row for piece in found for row in columns_as_rows(piece)] == rows(buffer)
+    assert all(piece.buffer.nbytes >= size_bytes for piece in found[:-1])
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+def test_offsets_are_a_range_unless_some_are_left_out(name):
+    found = columns(BUFFERS[name])
+    offsets = found.offsets.tolist()
+    is_range = bool(offsets) and offsets == list(range(offsets[0], offsets[0] + len(offsets)))
+    assert list(found.offset_range or ()) == (offsets if is_range else [])
+
+
+@pytest.mark.parametrize("name", BUFFERS)
 def test_a_part_has_the_messages_of_its_range(name):
     found, expected = columns(BUFFERS[name]), rows(BUFFERS[name])
     count = len(found)
@@ -181,6 +199,7 @@ def look_at(data):
     """Everything that reads batches from somebody else; raises RemoteProtocolError or agrees with itself."""
     found = columns(data)
     columns_as_rows(found)
+    assert [payload for piece in pieces(data, 300) for payload in piece.payloads()] == found.payloads()
     one_by_one = []
     for batch in split(memoryview(data)):
         append_messages(one_by_one, read_header(batch), bytes(batch))
