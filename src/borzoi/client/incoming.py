@@ -21,7 +21,7 @@ from borzoi.model.limits import FRAME_BYTES_CEILING, POLL_REPLY_BYTES_MAX
 from borzoi.wire.vsr.frames import HEADER_BYTES, SIZE_AND_COMMAND
 
 SPACE_BYTES = 64 * 1024
-SPACE_BYTES_MAX = 2 * 1024 * 1024
+SPACE_BYTES_MAX = 4 * 1024 * 1024
 
 
 @cache

@@ -36,7 +36,9 @@ _JOIN_BYTES = 64 * 1024
 _CLOSE_S = 1.0
 
 
-class _Link:
+class SocketLink:
+    """A connected socket and what is said on it."""
+
     def __init__(self, connected: socket.socket, dialogue: Dialogue) -> None:
         self.dialogue = dialogue
         self._socket = connected
@@ -44,6 +46,10 @@ class _Link:
 
     def ask(self, parts: Parts, give_up_s: float) -> memoryview:
         """The answer to a frame. Whatever is raised, the connection must not be used again."""
+        self.send(parts, give_up_s)
+        return self.receive(give_up_s)
+
+    def send(self, parts: Parts, give_up_s: float) -> None:
         try:
             self._limit(give_up_s)
             if sum(map(len, parts)) < _JOIN_BYTES:
@@ -51,20 +57,20 @@ class _Link:
             else:
                 self._socket.sendall(b"".join(parts[:-1]))
                 self._socket.sendall(parts[-1])
-            while True:
+        except OSError as error:
+            raise _lost(error) from error
+
+    def receive(self, give_up_s: float) -> memoryview:
+        frames: list[memoryview] = []
+        while not frames:
+            try:
                 self._limit(give_up_s)
                 count = self._socket.recv_into(self._replies.space())
-                if not count:
-                    raise LinkLost("the server closed the connection")
-                frames = self._replies.received(count)
-                if frames:
-                    break
-        except TimeoutError as error:
-            if error.errno is None:
-                raise DeadlinePassed from None
-            raise LinkLost(str(error)) from error
-        except OSError as error:
-            raise LinkLost(str(error)) from error
+            except OSError as error:
+                raise _lost(error) from error
+            if not count:
+                raise LinkLost("the server closed the connection")
+            frames = self._replies.received(count)
         if len(frames) > 1 or not self._replies.is_between_frames:
             raise LinkLost("the server sent more than an answer")
         return frames[0]
@@ -96,6 +102,12 @@ class _Link:
         if remaining_s <= 0:
             raise DeadlinePassed
         self._socket.settimeout(remaining_s)
+
+
+def _lost(error: OSError) -> Exception:
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return DeadlinePassed()
+    return LinkLost(str(error))
 
 
 def _method(command: Callable[P, Call[T]]) -> Callable[Concatenate["Client", P], T]:
@@ -136,7 +148,7 @@ class Client(ClientBase):
         """Close the connection. Calls under way and later ones raise `ClientShutdown`. Can be repeated."""
         link = self._recovery.close()
         self._closing.set()
-        if isinstance(link, _Link):
+        if isinstance(link, SocketLink):
             link.interrupt()
             # A thread that is still at it would find its socket's number given to somebody else.
             is_free = self._lock.acquire(timeout=_CLOSE_S)
@@ -250,7 +262,7 @@ class Client(ClientBase):
             case Dial():
                 return self._dial(give_up_s)
 
-    def _talk(self, link: _Link, exchange: Exchange[Any], give_up_s: float) -> Any:
+    def _talk(self, link: SocketLink, exchange: Exchange[Any], give_up_s: float) -> Any:
         is_answered = True
         try:
             parts = next(exchange)
@@ -273,7 +285,7 @@ class Client(ClientBase):
         if remaining_s < seconds:
             raise DeadlinePassed
 
-    def _dial(self, give_up_s: float) -> _Link:
+    def _dial(self, give_up_s: float) -> SocketLink:
         settings = self._settings
         connected = _connected_socket(settings.host, settings.port, give_up_s)
         try:
@@ -286,7 +298,7 @@ class Client(ClientBase):
         except BaseException:
             connected.close()
             raise
-        return _Link(connected, self._recovery.new_dialogue())
+        return SocketLink(connected, self._recovery.new_dialogue())
 
     def _start_heartbeat(self) -> None:
         with self._heartbeat_lock:
@@ -306,7 +318,7 @@ class Client(ClientBase):
             return
         try:
             link = self._recovery.link
-            if isinstance(link, _Link):
+            if isinstance(link, SocketLink):
                 give_up_s = time.monotonic() + self._settings.heartbeat_interval_s
                 self._talk(link, link.dialogue.perform(Ping()), give_up_s)
         except (LinkLost, DeadlinePassed, BorzoiError):

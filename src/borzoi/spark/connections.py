@@ -1,4 +1,4 @@
-"""One blocking client for each process and server.
+"""Blocking clients, kept for as long as the process lives: one for each server that calls share, and readers.
 
 Spark keeps its Python workers and gives them task after task, so a connection is worth keeping between tasks.
 Clients are made when they are first asked for, never while a reader is pickled; a forked process gets
@@ -7,12 +7,18 @@ connections of its own (see `borzoi.client.sync`). All are closed when the proce
 
 import atexit
 import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
 
 from borzoi.client.sync import Client
 from borzoi.spark.options import Target
 
 _lock = threading.Lock()
-_clients: dict[tuple[str, float], Client] = {}
+_Key = tuple[str, float]
+_clients: dict[_Key, Client] = {}
+_idle: defaultdict[_Key, list[Client]] = defaultdict(list)
 
 
 def connected(target: Target) -> Client:
@@ -24,6 +30,19 @@ def connected(target: Target) -> Client:
         return _clients[key]
 
 
+@contextmanager
+def borrowed(target: Target) -> Iterator[Client]:
+    """A client for the target's server that nobody else uses meanwhile."""
+    key = target.connection, target.deadline_s
+    with _lock:
+        client = _idle[key].pop() if _idle[key] else new_client(target)
+    try:
+        yield client
+    finally:
+        with _lock:
+            _idle[key].append(client)
+
+
 def new_client(target: Target) -> Client:
     """A client that belongs to the caller, who closes it."""
     return Client(target.connection, deadline_s=target.deadline_s)
@@ -32,8 +51,9 @@ def new_client(target: Target) -> Client:
 def close_all() -> None:
     """Close the clients of this process. The next one that is asked for is new."""
     with _lock:
-        clients = list(_clients.values())
+        clients = [*_clients.values(), *chain.from_iterable(_idle.values())]
         _clients.clear()
+        _idle.clear()
     for client in clients:
         client.close()
 

@@ -1,8 +1,9 @@
 """Reads a split: messages from the broker, as record batches.
 
-While one answer is decoded, a thread waits for the next. Answers are a few megabytes, so that asking costs
-nothing, and are decoded a megabyte at a time, which a processor's cache holds until Spark has it. What is
-asked for next is a guess, that the last answer is complete; where it was not, that one is asked for again.
+While one answer is decoded, the next is on its way (`client.ahead`). Answers are two megabytes, so that
+asking costs little and a socket holds one, and are decoded a megabyte at a time, which a processor's cache
+holds until Spark has it. What is asked for next is a guess, that the last answer is complete; where it was
+not, that one is asked for again.
 
 A split yields exactly its messages, in order. If the server no longer has some of them that is data loss: an
 error, or, if the user wants so, a warning, and what is left is read. The topic's identity is compared before
@@ -11,7 +12,6 @@ not taken for the old one's.
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
@@ -19,17 +19,19 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from borzoi.client.ahead import Ahead
+from borzoi.client.call import Call
 from borzoi.client.messages import poll_buffers
 from borzoi.client.sync import Client
 from borzoi.client.values import PollingStrategy
 from borzoi.model.errors import NotFound, RemoteProtocolError
-from borzoi.spark.connections import connected
+from borzoi.spark.connections import borrowed
 from borzoi.spark.options import Target
 from borzoi.spark.plan import Split, lose
 from borzoi.spark.rows import Rows
 from borzoi.wire.columns import Columns, pieces
 
-_ANSWER_BYTES = 8 << 20
+_ANSWER_BYTES = 2 << 20
 PIECE_BYTES = 1 << 20
 _COUNT_MAX = 1 << 20
 
@@ -49,31 +51,32 @@ class BrokerFetcher:
     fail_on_data_loss: bool = True
 
     def fetch(self, split: Split) -> Iterator[pa.RecordBatch]:
-        client = connected(self.target)
-        self._check_identity(client, split)
-        position = split.start
-        for found in self._answers(client, split):
-            first = int(found.offsets[0])
-            if first != position:
-                self._lost(split, position, min(first, split.end))
-            require_order(found, position, split.end)
-            position = first + len(found)
-            yield from self.rows.batches(found)
-        if position < split.end:
-            self._lost(split, position, split.end)
-        self._check_identity(client, split)
+        with borrowed(self.target) as client:
+            self._check_identity(client, split)
+            position = split.start
+            for found in self._answers(client, split):
+                first = int(found.offsets[0])
+                if first != position:
+                    self._lost(split, position, min(first, split.end))
+                require_order(found, position, split.end)
+                position = first + len(found)
+                yield from self.rows.batches(found)
+            if position < split.end:
+                self._lost(split, position, split.end)
+            self._check_identity(client, split)
 
     def _answers(self, client: Client, split: Split) -> Iterator[Columns]:
         """Everything from the start of the split on that the server still has, up to its end."""
         count = max(1, min(_ANSWER_BYTES // split.message_bytes, _COUNT_MAX))
         position = split.start
-        buffers = self._ask(client, split, position, count)
-        with ThreadPoolExecutor(1, "borzoi-fetch") as thread:  # which it starts when it gets something to do
+        reads: Ahead[list[memoryview]] = Ahead(client)
+        try:
+            reads.send(self._poll(split, position, count))
             while True:
+                buffers = _taken(reads)
                 guess = position + count
-                following = (
-                    thread.submit(self._ask, client, split, guess, count) if guess < split.end else None
-                )
+                if guess < split.end:
+                    reads.send(self._poll(split, guess, count))
                 answered = position
                 for found in chain.from_iterable(pieces(buffer, PIECE_BYTES) for buffer in buffers):
                     # If some were gone, as many more came behind the end of the split.
@@ -84,19 +87,16 @@ class BrokerFetcher:
                 if answered == position or answered >= split.end:
                     return
                 position = answered
-                if following is not None and position == guess:
-                    buffers = following.result()
-                else:
-                    buffers = self._ask(client, split, position, count)
+                if position != guess:
+                    if guess < split.end:
+                        _taken(reads)  # and not used
+                    reads.send(self._poll(split, position, count))
+        finally:
+            reads.drop()
 
-    def _ask(self, client: Client, split: Split, position: int, count: int) -> list[memoryview]:
-        count = min(count, split.end - position)
-        strategy = PollingStrategy.Offset(position)
+    def _poll(self, split: Split, position: int, count: int) -> Call[list[memoryview]]:
         where = self.target.stream, self.target.topic, split.partition_id
-        try:
-            return client._call(poll_buffers(*where, strategy, count))
-        except NotFound:
-            return []
+        return poll_buffers(*where, PollingStrategy.Offset(position), min(count, split.end - position))
 
     def _check_identity(self, client: Client, split: Split) -> None:
         try:
@@ -114,6 +114,13 @@ class BrokerFetcher:
 
     def _lose(self, what: str) -> None:
         lose(self.target, [what], fail=self.fail_on_data_loss)
+
+
+def _taken(reads: Ahead[list[memoryview]]) -> list[memoryview]:
+    try:
+        return reads.take()
+    except NotFound:
+        return []
 
 
 def require_order(found: Columns, start: int, end: int) -> None:
