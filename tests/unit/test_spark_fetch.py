@@ -335,3 +335,25 @@ class TestSchemas:
         made = self.rows(schema, format="json")
         assert made.metadata == ("offset",)
         assert made.decoder.schema.fieldNames() == ["user"]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**5), st.integers(0, 10**6), st.integers(1, 10**5))
+def test_answers_end_with_batches_where_they_can(position, count, base_offset, batch_count):
+    asked = fetch._whole_batches(position, count, base_offset, batch_count)
+    assert 1 <= asked <= count
+    ends = range(position + 1, position + count + 1)
+    boundaries = [end for end in (ends[-1] - (ends[-1] - base_offset) % batch_count,) if end in ends]
+    assert position + asked == (boundaries or [position + count])[-1]
+
+
+def test_only_the_first_answers_cut_batches(target, borzoi, monkeypatch):
+    monkeypatch.setattr(fetch, "_ANSWER_BYTES", 100 * 25)
+    for _ in range(20):
+        borzoi.send_messages("s", "t", 0, [b"x"] * 10)
+    asked = []
+    real = fetch.poll_buffers
+    monkeypatch.setattr(fetch, "poll_buffers", lambda *call: asked.append(call[3:]) or real(*call))
+    batches = list(BrokerFetcher(target, SOME).fetch(split(borzoi, message_bytes=100)))
+    assert sum(batch.num_rows for batch in batches) == 200
+    ends = [strategy.value + count for strategy, count in asked]
+    assert all(end % 10 == 0 for end in ends[2:])

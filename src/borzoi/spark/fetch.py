@@ -14,6 +14,7 @@ not taken for the old one's.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
@@ -67,8 +68,9 @@ class BrokerFetcher:
 
     def _answers(self, client: Client, split: Split) -> Iterator[Columns]:
         """Everything from the start of the split on that the server still has, up to its end."""
-        count = max(1, min(_ANSWER_BYTES // split.message_bytes, _COUNT_MAX))
-        position = split.start
+        count_max = max(1, min(_ANSWER_BYTES // split.message_bytes, _COUNT_MAX))
+        position, count = split.start, min(count_max, split.end - split.start)
+        largest = 0, 1  # batch so far: where it begins, how many messages it has
         reads: Ahead[list[memoryview]] = Ahead(client)
         try:
             reads.send(self._poll(split, position, count))
@@ -76,9 +78,11 @@ class BrokerFetcher:
                 buffers = _taken(reads)
                 guess = position + count
                 if guess < split.end:
+                    count = _whole_batches(guess, min(count_max, split.end - guess), *largest)
                     reads.send(self._poll(split, guess, count))
                 answered = position
                 for found in chain.from_iterable(pieces(buffer, PIECE_BYTES) for buffer in buffers):
+                    largest = max(largest, found.largest_batch, key=itemgetter(1))
                     # If some were gone, as many more came behind the end of the split.
                     kept = found.part(0, int(np.searchsorted(found.offsets, split.end)))
                     if len(kept):
@@ -90,13 +94,14 @@ class BrokerFetcher:
                 if position != guess:
                     if guess < split.end:
                         _taken(reads)  # and not used
+                    count = min(count_max, split.end - position)
                     reads.send(self._poll(split, position, count))
         finally:
             reads.drop()
 
     def _poll(self, split: Split, position: int, count: int) -> Call[list[memoryview]]:
         where = self.target.stream, self.target.topic, split.partition_id
-        return poll_buffers(*where, PollingStrategy.Offset(position), min(count, split.end - position))
+        return poll_buffers(*where, PollingStrategy.Offset(position), count)
 
     def _check_identity(self, client: Client, split: Split) -> None:
         try:
@@ -114,6 +119,15 @@ class BrokerFetcher:
 
     def _lose(self, what: str) -> None:
         lose(self.target, [what], fail=self.fail_on_data_loss)
+
+
+def _whole_batches(position: int, count: int, base_offset: int, batch_count: int) -> int:
+    """How many to ask for, `count` at most, so that the answer ends with a batch if all are of one size.
+
+    A batch that is cut makes work for the server and, with what comes before it, for whoever reads it.
+    """
+    end = position + count
+    return max(end - (end - base_offset) % batch_count, position) - position or count
 
 
 def _taken(reads: Ahead[list[memoryview]]) -> list[memoryview]:

@@ -71,6 +71,12 @@ class Columns:
         return Shared(*self._shared[0].tolist()) if len(self._shared) == 1 else None
 
     @property
+    def largest_batch(self) -> tuple[int, int]:
+        """Its base offset, and how many messages of it are here."""
+        number = int(np.argmax(self._counts))
+        return int(self._shared["offset"][number]), int(self._counts[number])
+
+    @property
     def partition_ids(self) -> UnsignedLongs:
         return self._spread("partition")
 
