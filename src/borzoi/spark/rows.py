@@ -73,9 +73,12 @@ class Rows:
     topic: str
     decoder: "Decoder | None" = None
     arrow_schema: pa.Schema = field(init=False, compare=False, repr=False)
+    _types: dict[str, pa.DataType] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arrow_schema", to_arrow_schema(self.schema, timezone="UTC"))
+        made = to_arrow_schema(self.schema, timezone="UTC")
+        object.__setattr__(self, "arrow_schema", made)
+        object.__setattr__(self, "_types", {each.name: each.type for each in made})
 
     def batches(self, found: Columns) -> Iterator[pa.RecordBatch]:
         for first in range(0, len(found), ROWS_MAX):
@@ -90,7 +93,7 @@ class Rows:
             decoded = self.decoder.decode_rows(array("payload", found), _Where(found))
             made |= zip(self.decoder.schema.fieldNames(), decoded.columns, strict=True)
             kept = decoded.kept
-        arrays = [_typed(made[each.name], each.type) for each in self.arrow_schema]
+        arrays = [_typed(made[name], kind) for name, kind in self._types.items()]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
         return batch if kept is None else batch.filter(kept)
 
