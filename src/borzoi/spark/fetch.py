@@ -45,7 +45,7 @@ class Fetcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BrokerFetcher:
-    """Over the connection of this process."""
+    """Over a connection of this process."""
 
     target: Target
     rows: Rows
