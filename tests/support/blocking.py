@@ -2,9 +2,7 @@
 
 import os
 import signal
-import sys
 import threading
-import warnings
 from contextlib import contextmanager
 
 import pytest
@@ -78,19 +76,3 @@ def ctrl_c_when(condition):
     finally:
         done.set()
         watcher.join()
-
-
-def in_child(function):
-    """The exit code of a forked process that runs a function."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which this is about
-        pid = os.fork()
-    if pid == 0:
-        signal.alarm(WITHIN_S)
-        try:
-            function()
-            os._exit(0)
-        except BaseException as error:
-            print(repr(error), file=sys.stderr, flush=True)
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

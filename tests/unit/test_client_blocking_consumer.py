@@ -25,10 +25,10 @@ from support.blocking import (  # noqa: F401
     _server,
     _topic,
     ctrl_c_when,
-    in_child,
     single,
     stored,
 )
+from support.forks import in_child
 from support.received import received
 
 QUICK = RetryPolicy(attempts=3, backoff_s=0.001, jitter=0)

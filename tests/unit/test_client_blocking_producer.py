@@ -15,9 +15,9 @@ from support.blocking import (  # noqa: F401
     _server,
     _topic,
     ctrl_c_when,
-    in_child,
     payloads,
 )
+from support.forks import in_child
 
 
 def test_the_block_ends_when_everything_is_stored(server, client, topic):

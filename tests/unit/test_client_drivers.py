@@ -2,10 +2,8 @@
 
 import asyncio
 import multiprocessing
-import os
 import random
 import signal
-import sys
 import threading
 import time
 import warnings
@@ -25,6 +23,7 @@ from borzoi.model import requests as rq
 from borzoi.model.errors import CannotEstablishConnection, InvalidTlsCertificate, TaskTimeout
 from borzoi.wire.commands import Code
 from support.client_kinds import HOST, KINDS, Either, ScriptedServer, answer, code_of
+from support.forks import in_child
 from support.in_process import LocalServer, eventually
 
 LOGIN = {"username": "iggy", "password": "iggy"}
@@ -228,22 +227,6 @@ def test_an_interrupted_call_leaves_no_answer_for_the_next():
 
 
 # Forks
-
-
-def in_child(function):
-    """The exit code of a forked process that runs a function."""
-    with warnings.catch_warnings():
-        # The server under test runs in a thread; a child that only uses its client does not mind.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        try:
-            function()
-            os._exit(0)
-        except BaseException as error:
-            print(repr(error), file=sys.stderr, flush=True)
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_a_forked_process_connects_for_itself(server):
