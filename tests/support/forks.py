@@ -5,7 +5,7 @@ import signal
 import sys
 import warnings
 
-WITHIN_S = 20
+_ALARM_S = 20
 
 
 def in_child(function):
@@ -15,7 +15,7 @@ def in_child(function):
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
-        signal.alarm(WITHIN_S)
+        signal.alarm(_ALARM_S)
         try:
             function()
             os._exit(0)

@@ -11,7 +11,8 @@ be woken for every part of it that arrives, which costs more than receiving does
         ...  # work on the answer
 
 Whatever happens to the connection in between, a read is then done the usual way, with all that a client does
-about lost connections; that is why this is for requests that change nothing.
+about lost connections; that is why this is for requests that change nothing. So a read may take up to twice
+its deadline: once for the answer on its way, once for asking again.
 """
 
 import time

@@ -144,7 +144,7 @@ def default_settings(master: str, directory: Path) -> dict[str, str]:
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.driver.host"] = "127.0.0.1"
         if len(os.fsencode(directory)) <= _SOCKET_DIRECTORY_BYTES_MAX:
-            # Rows come from Python a quarter faster than over TCP. Whoever can open the sockets can talk to
+            # Rows come from Python with less work than over TCP. Whoever can open the sockets can talk to
             # the workers, and the directory is ours alone.
             settings["spark.python.unix.domain.socket.enabled"] = "true"
             settings["spark.python.unix.domain.socket.dir"] = str(directory)
