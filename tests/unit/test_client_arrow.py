@@ -119,6 +119,20 @@ def test_columns_become_arrow_without_a_change(count, is_equal):
     assert first["headers"] == [[]] * count
 
 
+def test_batches_in_one_buffer_may_be_of_any_sizes():
+    equal, larger, mixed = (
+        batch_of(40, is_equal=True),
+        build([NewMessage(b"%090d" % n) for n in range(30)]),
+        batch_of(50, is_equal=False),
+    )
+    for batches in ([equal, equal], [equal, larger, equal], [equal, mixed, larger]):
+        table = batches_to_arrow([b"".join(batches)])
+        table.validate(full=True)
+        assert table["payload"].to_pylist() == [
+            each for batch in batches for each in columns(batch).payloads()
+        ]
+
+
 def test_no_batches_are_a_table_without_rows():
     assert batches_to_arrow([]).schema == schema()
     assert batches_to_arrow([b""], ["payload"]).num_rows == 0

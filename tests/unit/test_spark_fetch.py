@@ -258,7 +258,7 @@ class TestDataLoss:
             list(BrokerFetcher(target, SOME).fetch(wanted))
 
     def test_not_even_if_it_happens_while_it_is_read(self, target, borzoi, borzoi_server, monkeypatch):
-        monkeypatch.setattr(fetch, "_ANSWER_BYTES", 1)
+        monkeypatch.setattr(fetch, "ANSWER_BYTES", 1)
         borzoi.send_messages("s", "t", 0, ["old"] * 5)
         found = BrokerFetcher(target, SOME).fetch(split(borzoi))
         next(found)
@@ -347,7 +347,7 @@ def test_answers_end_with_batches_where_they_can(position, count, base_offset, b
 
 
 def test_only_the_first_answers_cut_batches(target, borzoi, monkeypatch):
-    monkeypatch.setattr(fetch, "_ANSWER_BYTES", 100 * 25)
+    monkeypatch.setattr(fetch, "ANSWER_BYTES", 100 * 25)
     for _ in range(20):
         borzoi.send_messages("s", "t", 0, [b"x"] * 10)
     asked = []

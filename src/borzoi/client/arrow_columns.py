@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from borzoi.model.errors import InvalidOptionValue, RemoteProtocolError
 from borzoi.model.headers import decode_user_headers, to_python
 from borzoi.model.values import BytesLike, TypedValue
+from borzoi.wire.batch_layout import FRAME_HEADER_BYTES
 from borzoi.wire.columns import Columns, columns
 
 try:
@@ -113,14 +114,25 @@ def _ids(found: Columns) -> pa.Array:
 
 
 def _payloads(found: Columns) -> pa.Array:
-    if not found.stride or not len(found):
+    if not found.evens:
         return _between(found, found.payload_starts, found.payload_ends)
-    size, start = int(found.heads["payload"][0]), int(found.payload_starts[0])
-    apart: NDArray[np.uint8] = np.ndarray(
-        (len(found), size), np.uint8, found.buffer, start, (found.stride, 1)
-    )
-    places = np.arange(len(found) + 1, dtype=np.int32) * np.int32(size)
-    return _binary(found.starts, places, np.ascontiguousarray(apart))
+    sizes = [even.payload_bytes for even in found.evens]
+    counts = [even.messages for even in found.evens]
+    if len(set(sizes)) == 1:
+        places = np.arange(len(found) + 1, dtype=np.int32) * np.int32(sizes[0])
+    else:
+        places = np.zeros(len(found) + 1, np.int32)
+        np.cumsum(np.repeat(np.array(sizes, np.int32), counts), out=places[1:])
+    data = np.empty(int(places[-1]), np.uint8)
+    done = 0
+    for even in found.evens:
+        shape = even.messages, even.payload_bytes
+        end = done + even.messages * even.payload_bytes
+        data[done:end].reshape(shape)[...] = np.ndarray(
+            shape, np.uint8, found.buffer, even.start + FRAME_HEADER_BYTES, (even.frame_bytes, 1)
+        )
+        done = end
+    return _binary(found.starts, places, data)
 
 
 def _between(found: Columns, starts: Longs, ends: Longs) -> pa.Array:

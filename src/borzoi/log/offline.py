@@ -90,7 +90,7 @@ def list_segments(directory: Path, *, sealed_only: bool = False) -> list[Segment
 
 
 def read_runs(segment: SegmentFile, start: int, end: int, chunk_bytes: int) -> Iterator[memoryview]:
-    """Whole runs that hold the messages `start` to `end`, so many at a time that they have `chunk_bytes`.
+    """Whole runs that hold the messages `start` to `end`, about `chunk_bytes` at a time.
 
     The first and the last chunk may hold messages outside that range. The views stay valid.
     """
@@ -103,7 +103,7 @@ def read_runs(segment: SegmentFile, start: int, end: int, chunk_bytes: int) -> I
         while slot < stop:
             first = slot
             size_bytes = 0
-            while slot < stop and (slot == first or size_bytes + entries.lengths[slot] <= chunk_bytes):
+            while slot < stop and size_bytes < chunk_bytes:
                 size_bytes += entries.lengths[slot]
                 slot += 1
             chunk = _read(file, entries.positions[first], size_bytes)

@@ -24,7 +24,7 @@ from borzoi.log.offline import PartitionFiles, list_segments, offset_at_or_after
 from borzoi.model.errors import BorzoiError, InvalidOptionValue
 from borzoi.model.replies import PartitionExtent, TopicExtent
 from borzoi.model.requests import ByteCut
-from borzoi.spark.fetch import PIECE_BYTES, Fetcher, require_order
+from borzoi.spark.fetch import ANSWER_BYTES, Fetcher, require_order
 from borzoi.spark.options import Target
 from borzoi.spark.plan import Split, lose
 from borzoi.spark.rows import Rows
@@ -127,13 +127,13 @@ def topic_in(path: str, target: Target) -> Topic:
 
 
 def _columns(directory: Path, start: int, end: int, *, sealed_only: bool) -> Iterator[Columns]:
-    """The messages `start` to `end` as far as they are on disk, in order, about a megabyte at a time."""
+    """The messages `start` to `end` as far as they are on disk, in order, an answer's size at a time."""
     position = start
     for segment in list_segments(directory, sealed_only=sealed_only):
         if segment.next_offset <= position:
             continue
         try:
-            for chunk in read_runs(segment, position, end, PIECE_BYTES):
+            for chunk in read_runs(segment, position, end, ANSWER_BYTES):
                 found = columns(chunk)
                 first, last = np.searchsorted(found.offsets, np.array([position, end], np.uint64))
                 kept = found.part(int(first), int(last))

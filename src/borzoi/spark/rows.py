@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from borzoi.spark.formats import Decoder
 
 # So many that a batch's fixed cost does not count, so few that Spark gets something to do soon.
-ROWS_MAX = 10_000
+ROWS_MAX = 32_768
 KEY_HEADER = "key"
 
 ROW_SCHEMA = StructType(

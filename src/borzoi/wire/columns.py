@@ -2,8 +2,8 @@
 
 The buffer is a poll reply's, a segment file's (mapped or read), or a part of one that begins and ends with a
 batch. Nothing is copied but frame headers. Batches of equal-sized messages, the common case, are found with a
-handful of NumPy calls; where sizes differ, every frame says where the next one is, and that takes a Python
-step per message.
+handful of NumPy calls each; where sizes differ, every frame says where the next one is, and that takes a
+Python step per message.
 
 `columns` returns only if header and frames describe exactly these bytes, so whoever follows `payload_starts`
 and `payload_ends` stays within the buffer. Whatever else the bytes are, RemoteProtocolError is raised and
@@ -13,7 +13,7 @@ Numbers are those of the wire, unsigned. A served part of a batch, whose first o
 is as good as a whole one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from struct import Struct
@@ -28,8 +28,6 @@ from borzoi.wire.batch_layout import FRAME_FORM, FRAME_HEADER_BYTES, HEADER_BYTE
 
 # Below this many messages in a batch, following the frames beats the fixed cost of NumPy calls.
 _VECTOR_MIN = 24
-# A batch that has one in so many bytes of a piece is one.
-_LARGE = 4
 _LENGTH_AND_COUNT = Struct("<32xQ8xI")
 # What the messages of a batch share, from byte 0 of its header.
 _SHARED_FORM = np.dtype([("partition", "<u8"), ("offset", "<u8"), ("stored_us", "<u8"), ("origin_us", "<u8")])
@@ -51,6 +49,22 @@ class Shared(NamedTuple):
     origin_timestamp_us: int
 
 
+class Even(NamedTuple):
+    """Messages whose frames follow each other and have the same lengths."""
+
+    start: int  # the first byte of the first frame
+    messages: int
+    frame_bytes: int
+    payload_bytes: int
+
+    def part(self, first: int, last: int) -> "Even":
+        return Even(self.start + first * self.frame_bytes, last - first, self.frame_bytes, self.payload_bytes)
+
+    @property
+    def headers_bytes(self) -> int:
+        return self.frame_bytes - self.payload_bytes - FRAME_HEADER_BYTES
+
+
 @dataclass(frozen=True, eq=False)
 class Columns:
     """What was found. Columns are made when asked for; positions are bytes of `buffer`."""
@@ -58,7 +72,7 @@ class Columns:
     buffer: memoryview
     starts: Longs  # of frames
     heads: NDArray[Any]  # frame headers, of FRAME_FORM
-    stride: int  # what all starts lie apart and all lengths agree on; 0 if that is not so
+    evens: tuple[Even, ...]  # all messages, one for each batch; empty if a batch has different lengths
     _shared: NDArray[Any]  # of each batch, of _SHARED_FORM
     _counts: Longs  # messages of each batch
 
@@ -141,48 +155,58 @@ class Columns:
 
     @property
     def has_headers(self) -> bool:
-        return bool(self.heads["headers"][:1].any() if self.stride else self.heads["headers"].any())
+        if self.evens:
+            return any(even.headers_bytes for even in self.evens if even.messages)
+        return bool(self.heads["headers"].any())
 
     def part(self, first: int, last: int) -> "Columns":
         """Messages `first` to `last`, the latter not included."""
         if first <= 0 and last >= len(self):
             return self
         ends = np.cumsum(self._counts)
-        counts = np.clip(np.minimum(ends, last) - np.maximum(ends - self._counts, first), 0, None)
+        begins = ends - self._counts
+        firsts = np.clip(first - begins, 0, self._counts)
+        lasts = np.maximum(np.clip(last - begins, 0, self._counts), firsts)
+        bounds = zip(self.evens, firsts.tolist(), lasts.tolist(), strict=False)  # evens may be empty
         return Columns(
             self.buffer,
             self.starts[first:last],
             self.heads[first:last],
-            self.stride,
+            tuple(even.part(begin, end) for even, begin, end in bounds),
             self._shared,
-            counts,
+            lasts - firsts,
         )
 
     def without_buffer(self) -> "Columns":
         """Only what the headers of batches and frames say; payloads and user headers are gone."""
         heads = np.ascontiguousarray(self.heads.view(_FRAME_BYTES)).view(FRAME_FORM)  # not field by field
-        return Columns(memoryview(b""), self.starts, heads, self.stride, self._shared, self._counts)
+        return Columns(memoryview(b""), self.starts, heads, self.evens, self._shared, self._counts)
 
     def payloads(self) -> list[bytes]:
         """A copy of every payload."""
-        if self.stride:
-            return self._equal(FRAME_HEADER_BYTES, "payload")
+        if self.evens:
+            return self._equal((FRAME_HEADER_BYTES, even.payload_bytes) for even in self.evens)
         return self._slices(self.payload_starts, self.payload_ends)
 
     def header_blocks(self) -> list[bytes]:
         """A copy of the user headers of every message, as they are encoded."""
         if not self.has_headers:
             return [b""] * len(self)
-        if self.stride:
-            return self._equal(FRAME_HEADER_BYTES + int(self.heads["payload"][0]), "headers")
+        if self.evens:
+            return self._equal(
+                (FRAME_HEADER_BYTES + even.payload_bytes, even.headers_bytes) for even in self.evens
+            )
         return self._slices(self.payload_ends, self.headers_ends)
 
-    def _equal(self, skip: int, field: str) -> list[bytes]:
-        if not len(self):
-            return []
-        form = f"V{self.heads[field][0]}"
-        begin = int(self.starts[0]) + skip
-        found: list[bytes] = np.ndarray((len(self),), form, self.buffer, begin, (self.stride,)).tolist()
+    def _equal(self, places: Iterable[tuple[int, int]]) -> list[bytes]:
+        """A part of every message: where it is in the frames of each `evens`, and how long."""
+        found: list[bytes] = []
+        for even, (skip, size) in zip(self.evens, places, strict=True):
+            if even.messages:
+                strides = (even.frame_bytes,)
+                found += np.ndarray(
+                    (even.messages,), f"V{size}", self.buffer, even.start + skip, strides
+                ).tolist()
         return found
 
     def _slices(self, starts: Longs, ends: Longs) -> list[bytes]:
@@ -198,61 +222,38 @@ class Columns:
         return np.repeat(self._shared[field], self._counts)
 
 
-def pieces(batches: BytesLike, size_bytes: int) -> Iterator[Columns]:
-    """The same as `columns`, in parts of whole batches that have about `size_bytes` each.
-
-    A large batch is a part by itself: one batch of equal-sized messages is the cheapest of all to read.
-    """
-    buffer = memoryview(batches).cast("B")
-    start = position = 0
-    while position < len(buffer):
-        end, _ = _end_and_count(buffer, position)
-        is_large = (end - position) * _LARGE >= size_bytes
-        if is_large and start < position:
-            yield columns(buffer[start:position])
-            start = position
-        position = end
-        if is_large or position - start >= size_bytes:
-            yield columns(buffer[start:position])
-            start = position
-    if start < position:
-        yield columns(buffer[start:])
-
-
 def columns(batches: BytesLike) -> Columns:
     """The messages of the batches in this buffer, in their order."""
     buffer = memoryview(batches).cast("B")
     positions: list[int] = []
     counts: list[int] = []
-    pieces: list[Longs] = []  # where frames start
+    evens: list[Even] = []
+    starts: list[Longs] = []
     walked: list[int] = []  # the last of these, of batches that had to be walked
-    stride = position = 0
+    position = 0
     while position < len(buffer):
         end, count = _end_and_count(buffer, position)
         positions.append(position)
         counts.append(count)
         start = position + HEADER_BYTES
-        stride = _stride(buffer, start, end, count) if count >= _VECTOR_MIN else 0
-        if not stride:
+        even = _even(buffer, start, end, count) if count >= _VECTOR_MIN else None
+        if even is None:
             _walk(buffer, start, end, count, walked)
         else:
+            evens.append(even)
             if walked:
-                pieces.append(np.array(walked, np.int64))
+                starts.append(np.array(walked, np.int64))
                 walked = []
-            pieces.append(np.arange(start, end, stride))
+            starts.append(np.arange(start, end, even.frame_bytes))
         position = end
-    if walked or not pieces:
-        pieces.append(np.array(walked, np.int64))
-    if len(counts) == 1 and stride:
-        starts = pieces[0]
-        heads = np.ndarray((counts[0],), FRAME_FORM, buffer, HEADER_BYTES, (stride,))
-        shared = np.frombuffer(bytes(buffer[: _SHARED_FORM.itemsize]), _SHARED_FORM)
-    else:
-        stride = 0
-        starts = np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
-        heads = _gathered(buffer, starts, FRAME_FORM)
-        shared = _gathered(buffer, np.array(positions, np.int64), _SHARED_FORM)
-    return Columns(buffer, starts, heads, stride, shared, np.array(counts, np.int64))
+    if walked or not starts:
+        starts.append(np.array(walked, np.int64))
+    if len(evens) < len(counts):
+        evens = []
+    every = starts[0] if len(starts) == 1 else np.concatenate(starts)
+    heads = _even_heads(buffer, evens) if evens else _gathered(buffer, every, FRAME_FORM)
+    shared = _gathered(buffer, np.array(positions, np.int64), _SHARED_FORM)
+    return Columns(buffer, every, heads, tuple(evens), shared, np.array(counts, np.int64))
 
 
 def _end_and_count(buffer: memoryview, position: int) -> tuple[int, int]:
@@ -268,15 +269,18 @@ def _end_and_count(buffer: memoryview, position: int) -> tuple[int, int]:
     return position + length, count
 
 
-def _stride(buffer: memoryview, start: int, end: int, count: int) -> int:
-    """The size of the frames if all have the same lengths, otherwise 0."""
-    stride, remainder = divmod(end - start, count)
+def _even(buffer: memoryview, start: int, end: int, count: int) -> Even | None:
+    """The frames, if all have the same lengths."""
+    frame_bytes, remainder = divmod(end - start, count)
     lengths_at = start + LENGTHS_AT
-    if remainder or stride != FRAME_HEADER_BYTES + sum(LENGTHS.unpack_from(buffer, lengths_at)):
-        return 0
-    lengths: UnsignedLongs = np.ndarray((count,), "<u8", buffer, lengths_at, (stride,))
+    headers_bytes, payload_bytes = LENGTHS.unpack_from(buffer, lengths_at)
+    if remainder or frame_bytes != FRAME_HEADER_BYTES + headers_bytes + payload_bytes:
+        return None
+    lengths: UnsignedLongs = np.ndarray((count,), "<u8", buffer, lengths_at, (frame_bytes,))
     # A third of what comparing them as numbers takes.
-    return stride if lengths.tobytes() == lengths[:1].tobytes() * count else 0
+    if lengths.tobytes() != lengths[:1].tobytes() * count:
+        return None
+    return Even(start, count, frame_bytes, payload_bytes)
 
 
 def _walk(buffer: memoryview, start: int, end: int, count: int, starts: list[int]) -> None:
@@ -291,6 +295,14 @@ def _walk(buffer: memoryview, start: int, end: int, count: int, starts: list[int
         start += FRAME_HEADER_BYTES + headers + payload
     if start != end:
         raise RemoteProtocolError(f"the messages of a batch end at byte {start}, the batch at {end}")
+
+
+def _even_heads(buffer: memoryview, evens: list[Even]) -> NDArray[Any]:
+    """The frame headers; of one batch where they lie, of several copied together."""
+    views = [
+        np.ndarray((even.messages,), _FRAME_BYTES, buffer, even.start, (even.frame_bytes,)) for even in evens
+    ]
+    return (views[0] if len(views) == 1 else np.concatenate(views)).view(FRAME_FORM)
 
 
 def _gathered(buffer: memoryview, starts: Longs, form: np.dtype[Any]) -> NDArray[Any]:
