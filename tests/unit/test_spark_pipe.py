@@ -79,7 +79,8 @@ def test_copies_have_exactly_the_messages_that_were_found(data, stored):
     last = data.draw(st.integers(first, offset))
     copies = RawCopies(data.draw(st.integers(200, 4000)), data.draw(st.integers(1, 50)))
     found = []
-    for copy, count in copies.batches(columns(bytes(buffer)).part(first, last)):
+    given = data.draw(st.sampled_from([bytes(buffer), buffer]), "read-only or not")
+    for copy, count in copies.batches(columns(given).part(first, last)):
         view = memoryview(copy)
         layout = prove(view, count)
         verify_header(view, layout)

@@ -37,7 +37,8 @@ class RawCopies:
     def batches(self, found: Columns) -> Iterator[tuple[BytesLike, int]]:
         """Batches to stage, and how many messages each has, of exactly the messages that were found.
 
-        The buffer may hold more than these, before them and behind them.
+        The buffer may hold more than these, before them and behind them. If it can be written to, batches are
+        made of it where they are, and it is of no other use afterwards.
         """
         first = last = 0  # of the messages that wait to be put together
         waiting_bytes = 0
@@ -70,16 +71,15 @@ def _held(found: Columns) -> Iterator[tuple[memoryview, int, int]]:
         position += len(batch)
 
 
-def restamped(batch: memoryview) -> bytearray:
-    """The same messages, as a producer sends them."""
+def restamped(batch: memoryview) -> memoryview:
+    """The same messages, as a producer sends them; if possible in the same place."""
     header = read_header(batch)
-    copy = bytearray(batch)
+    made = memoryview(bytearray(batch)) if batch.readonly else batch
     HEADER.pack_into(
-        copy, 0, 0, 0, 0, header.origin_timestamp_us, header.length, 0, header.message_count, RESERVED
+        made, 0, 0, 0, 0, header.origin_timestamp_us, header.length, 0, header.message_count, RESERVED
     )
-    view = memoryview(copy)
-    _CHECKSUM.pack_into(copy, _CHECKSUM_AT, batch_checksum(view, prove(view, header.message_count)))
-    return copy
+    _CHECKSUM.pack_into(made, _CHECKSUM_AT, batch_checksum(made, prove(made, header.message_count)))
+    return made
 
 
 def _merged(found: Columns, first: int, last: int) -> Iterator[tuple[BytesLike, int]]:
