@@ -23,6 +23,7 @@ from borzoi.log.scan import Scan
 from borzoi.model.errors import InvalidBatchChecksum
 
 _NAME_DIGITS = 20
+_READ_BYTES = 256 << 10
 
 
 class SegmentDamaged(InvalidBatchChecksum):
@@ -106,34 +107,28 @@ def read_runs(segment: SegmentFile, start: int, end: int, chunk_bytes: int) -> I
             while slot < stop and size_bytes < chunk_bytes:
                 size_bytes += entries.lengths[slot]
                 slot += 1
-            chunk = _read(file, entries.positions[first], size_bytes)
-            _require_sound(segment, entries, range(first, slot), chunk)
-            yield chunk
+            yield _read(file, entries, range(first, slot), size_bytes)
 
 
-def _read(file: FileIO, position: int, size_bytes: int) -> memoryview:
-    """Read, not mapped: what was read stays in the processor's cache for those who look at it next."""
+def _read(file: FileIO, entries: Entries, runs: range, size_bytes: int) -> memoryview:
+    """Runs that lie behind each other. Read, not mapped, and hashed while the processor has them in cache."""
     chunk = np.empty(size_bytes, np.uint8).data
-    file.seek(position)
-    done = 0
-    while done < size_bytes:
-        count = file.readinto(chunk[done:])
-        if not count:
-            raise SegmentDamaged(f"{file.name}: {position + done} bytes are left of {position + size_bytes}")
-        done += count
-    return chunk
-
-
-def _require_sound(segment: SegmentFile, entries: Entries, runs: range, chunk: memoryview) -> None:
-    position = 0
+    start = entries.positions[runs.start]
+    file.seek(start)
+    position = filled = 0
     for slot in runs:
-        next_position = position + entries.lengths[slot]
-        if xxh3_64_intdigest(chunk[position:next_position]) != entries.hashes[slot]:
+        end = position + entries.lengths[slot]
+        while filled < end:
+            count = file.readinto(chunk[filled : max(end, filled + _READ_BYTES)])
+            if not count:
+                raise SegmentDamaged(f"{file.name}: {start + filled} bytes are left of {start + size_bytes}")
+            filled += count
+        if xxh3_64_intdigest(chunk[position:end]) != entries.hashes[slot]:
             raise SegmentDamaged(
-                f"{segment.path}: checksum mismatch at byte {entries.positions[slot]} "
-                f"(offset {entries.offsets[slot]})"
+                f"{file.name}: checksum mismatch at byte {start + position} (offset {entries.offsets[slot]})"
             )
-        position = next_position
+        position = end
+    return chunk
 
 
 def offset_at_or_after(segments: list[SegmentFile], timestamp_us: int) -> int:
