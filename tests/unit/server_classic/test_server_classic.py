@@ -33,24 +33,6 @@ NUMBERS = itertools.count()
 ANYBODY = Consumer(ConsumerKind.CONSUMER, 7)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with LocalServer(tmp_path_factory.mktemp("classic") / "data") as running:
-        yield running
-        assert running.events.of("request failed unexpectedly") == []
-
-
-@pytest.fixture(params=Dialect, ids=lambda dialect: dialect.name)
-def dialect(request):
-    return request.param
-
-
-@pytest.fixture
-def client(server, dialect):
-    with logged_in(server.port, dialect) as connected:
-        yield connected
-
-
 @pytest.fixture
 def modern(server):
     with logged_in(server.port, Dialect.D) as connected:

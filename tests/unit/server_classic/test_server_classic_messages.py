@@ -35,24 +35,6 @@ READER = Consumer(ConsumerKind.CONSUMER, 7)
 SENDERS = {dialect: dialect.name for dialect in Dialect}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with LocalServer(tmp_path_factory.mktemp("messages") / "data") as running:
-        yield running
-        assert running.events.of("request failed unexpectedly") == []
-
-
-@pytest.fixture(params=Dialect, ids=lambda dialect: dialect.name)
-def dialect(request):
-    return request.param
-
-
-@pytest.fixture
-def client(server, dialect):
-    with logged_in(server.port, dialect) as connected:
-        yield connected
-
-
 @pytest.fixture
 def stream(server):
     name = f"stream-{next(NUMBERS)}"

@@ -103,17 +103,6 @@ def server(tmp_path_factory):
             assert reader.poll("s", "t").payloads[0] == b"kept"
 
 
-@pytest.fixture(params=Dialect, ids=lambda dialect: dialect.name)
-def dialect(request):
-    return request.param
-
-
-@pytest.fixture
-def client(server, dialect):
-    with logged_in(server.port, dialect) as connected:
-        yield connected
-
-
 @pytest.fixture(autouse=True)
 def others_are_served(server):
     with logged_in(server.port, Dialect.B) as old, WireClient(server.port) as new:

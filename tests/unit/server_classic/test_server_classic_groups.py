@@ -14,7 +14,6 @@ import pytest
 from borzoi.model import errors as er
 from borzoi.model import requests as rq
 from borzoi.model.values import Consumer, ConsumerKind, PollingKind
-from borzoi.wire.classic.dialect import Dialect
 from borzoi.wire.commands import Code
 from support.classic_wire import logged_in
 from support.in_process import LocalServer, eventually, numbered, poll_request
@@ -22,24 +21,6 @@ from support.wire_client import WireClient
 
 NUMBERS = itertools.count()
 GROUP = Consumer(ConsumerKind.GROUP, "g")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with LocalServer(tmp_path_factory.mktemp("groups") / "data") as running:
-        yield running
-        assert running.events.of("request failed unexpectedly") == []
-
-
-@pytest.fixture(params=Dialect, ids=lambda dialect: dialect.name)
-def dialect(request):
-    return request.param
-
-
-@pytest.fixture
-def client(server, dialect):
-    with logged_in(server.port, dialect) as connected:
-        yield connected
 
 
 @pytest.fixture

@@ -8,30 +8,10 @@ from borzoi.model import errors as er
 from borzoi.model import requests as rq
 from borzoi.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from borzoi.model.values import UserStatus
-from borzoi.wire.classic.dialect import Dialect
 from borzoi.wire.commands import COMMANDS, Code, Generation
-from support.classic_wire import ClassicClient, frame, logged_in
-from support.in_process import LocalServer
+from support.classic_wire import ClassicClient, frame
 
 NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with LocalServer(tmp_path_factory.mktemp("classic") / "data") as running:
-        yield running
-        assert running.events.of("request failed unexpectedly") == []
-
-
-@pytest.fixture(params=Dialect, ids=lambda dialect: dialect.name)
-def dialect(request):
-    return request.param
-
-
-@pytest.fixture
-def client(server, dialect):
-    with logged_in(server.port, dialect) as connected:
-        yield connected
 
 
 @pytest.fixture

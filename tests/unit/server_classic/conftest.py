@@ -1,0 +1,25 @@
+"""A server, and a client of each classic dialect, for tests that talk in the old generation's frames."""
+
+import pytest
+
+from borzoi.wire.classic.dialect import Dialect
+from support.classic_wire import logged_in
+from support.in_process import LocalServer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with LocalServer(tmp_path_factory.mktemp("classic") / "data") as running:
+        yield running
+        assert running.events.of("request failed unexpectedly") == []
+
+
+@pytest.fixture(params=Dialect, ids=lambda dialect: dialect.name)
+def dialect(request):
+    return request.param
+
+
+@pytest.fixture
+def client(server, dialect):
+    with logged_in(server.port, dialect) as connected:
+        yield connected
