@@ -60,7 +60,7 @@ Routes = Callable[[pa.RecordBatch], Longs | None]
 
 class EncodedBatch(NamedTuple):
     partitioning: values.Partitioning
-    batch: bytearray
+    batch: values.BytesLike
     messages_count: int
 
 
