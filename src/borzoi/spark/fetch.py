@@ -6,9 +6,9 @@ megabytes of messages have gone through the processor's cache since the last one
 guess, that the last answer is complete; where it was not, that one is asked for again.
 
 A split yields exactly its messages, in order. If the server no longer has some of them that is data loss: an
-error, or, if the user wants so, a warning, and what is left is read. The topic's identity is compared before
-the first and after the last answer, so that messages of a topic that was made anew under the same name are
-not taken for the old one's.
+error, or, if the user wants so, a warning, and what is left is read. The topic's identity is compared after
+the last answer, so that messages of a topic that was made anew under the same name are not taken for the old
+one's: what a task has read counts only if it ends well.
 """
 
 from collections.abc import Iterator
@@ -51,18 +51,18 @@ class BrokerFetcher:
 
     def fetch(self, split: Split) -> Iterator[pa.RecordBatch]:
         with borrowed(self.target) as client:
-            self._check_identity(client, split)
             position = split.start
             for found in self._answers(client, split):
                 first = int(found.offsets[0])
                 if first != position:
+                    self._check_identity(split)  # which says better why
                     self._lost(split, position, min(first, split.end))
                 require_order(found, position, split.end)
                 position = first + len(found)
                 yield from self.rows.batches(found)
-            if position < split.end:
-                self._lost(split, position, split.end)
-            self._check_identity(client, split)
+        self._check_identity(split)
+        if position < split.end:
+            self._lost(split, position, split.end)
 
     def _answers(self, client: Client, split: Split) -> Iterator[Columns]:
         """Everything from the start of the split on that the server still has, up to its end."""
@@ -101,9 +101,10 @@ class BrokerFetcher:
         where = self.target.stream, self.target.topic, split.partition_id
         return poll_buffers(*where, PollingStrategy.Offset(position), count)
 
-    def _check_identity(self, client: Client, split: Split) -> None:
+    def _check_identity(self, split: Split) -> None:
         try:
-            extent = client.get_topic_extent(self.target.stream, self.target.topic)
+            with borrowed(self.target) as client:
+                extent = client.get_topic_extent(self.target.stream, self.target.topic)
         except NotFound:
             self._lose("it was deleted while it was read")
             return

@@ -22,8 +22,8 @@ from borzoi.spark.options import Target
 
 logger = logging.getLogger("borzoi.spark")
 
-# How much larger than asked for a split may be before it is cut: a task for a few messages costs more.
-_TOLERANCE = 1.1
+# How much larger than asked for a split may be before it is cut: a task costs what reading ten megabytes does.
+_TOLERANCE = 1.25
 # What the index tells apart at best, and into how many parts a partition is cut at most, whatever is asked
 # for: every part costs a request when the read is planned.
 _LEAST_SPLIT_BYTES = 16 << 10
