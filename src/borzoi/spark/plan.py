@@ -22,7 +22,7 @@ from borzoi.spark.options import Target
 
 logger = logging.getLogger("borzoi.spark")
 
-# How much larger than asked for a split may be before it is cut: a task costs what reading ten megabytes does.
+# How much larger than asked for a split may be before it is cut: a task costs what reading 10 MB does.
 _TOLERANCE = 1.25
 # What the index tells apart at best, and into how many parts a partition is cut at most, whatever is asked
 # for: every part costs a request when the read is planned.
