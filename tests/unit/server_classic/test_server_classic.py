@@ -39,15 +39,6 @@ def modern(server):
         yield connected
 
 
-@pytest.fixture
-def stream(server):
-    """A stream of this test's own, with a topic `t` of three partitions."""
-    name = f"stream-{next(NUMBERS)}"
-    server.ask(rq.CreateStream(name))
-    server.ask(rq.CreateTopic(name, 3, "t"))
-    return name
-
-
 def a_name(kind: str) -> str:
     return f"{kind}-{next(NUMBERS)}"
 

@@ -35,14 +35,6 @@ READER = Consumer(ConsumerKind.CONSUMER, 7)
 SENDERS = {dialect: dialect.name for dialect in Dialect}
 
 
-@pytest.fixture
-def stream(server):
-    name = f"stream-{next(NUMBERS)}"
-    server.ask(rq.CreateStream(name))
-    server.ask(rq.CreateTopic(name, 3, "t"))
-    return name
-
-
 def counts(server, stream):
     return [each.messages_count for each in server.ask(rq.GetTopic(stream, "t")).partitions]
 
