@@ -94,6 +94,7 @@ class PipeTarget(DataSource):
         return "borzoi_pipe"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> EpochCommitter:  # noqa: ARG002, N802
+        settle()
         given = dict(cast("Mapping[str, str]", self.options))
         if overwrite:
             raise InvalidOptionValue('a topic can only be appended to; use outputMode "append"')

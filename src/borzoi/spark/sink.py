@@ -132,6 +132,7 @@ class EpochCommitter(DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        settle()
         target = self.options.target
         reports = reports_of(messages)
         done = epochs.commit(connected(target), target, batchId, reports)
@@ -203,6 +204,7 @@ class BatchSink(DataSourceArrowWriter):
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamSink:
     """The writer of a streaming query; for Spark, which asks for a new one for every micro-batch."""
+    settle()
     if overwrite:
         raise InvalidOptionValue(_NO_OVERWRITING.format('use outputMode "append" or "update".'))
     found = SinkOptions.of(options)
