@@ -1,7 +1,8 @@
-"""The driver that the exactly-once tests kill: two queries that copy the same topic, each in its own way.
+"""The driver that the exactly-once tests kill: three queries that copy the same topic, each in its own way.
 
     copied      through the source and the sink, row by row
     piped       by `borzoi.spark.pipe`, with a function that changes nothing
+    mirrored    by `borzoi.spark.pipe` without one: the server copies by itself
 
 The only argument is a JSON object: connection, master, directory (of the checkpoints), rows (per trigger),
 config (Spark's settings).
@@ -9,7 +10,7 @@ A query that fails is started again, from its checkpoint, as a supervisor would 
 object for each thing that happens. Lines on standard input say what to do:
 
     go          start the queries; until then the process only gets ready, which takes most of its time
-    finish      let both queries read what is there, then end with 0
+    finish      let the queries read what is there, then end with 0
 """
 
 import json
@@ -23,7 +24,7 @@ from borzoi.spark import pipe, session
 
 STREAM = "s"
 SOURCE = "in"
-TARGETS = ("copied", "piped")
+TARGETS = ("copied", "piped", "mirrored")
 FAILURES_MAX = 50  # in a row
 PAUSE_S = 0.2
 
@@ -60,6 +61,10 @@ class Queries:
                 topic=name,
                 batchRows=50,
                 **self.place,
+            )
+        if name == "mirrored":
+            return pipe(
+                source, checkpoint=checkpoint, trigger=trigger, spark=self.spark, topic=name, **self.place
             )
         rows = self.spark.readStream.format("borzoi").options(**source).load()
         return (

@@ -1,9 +1,9 @@
 """Every message once and in order, although driver, broker, executors and workers are killed all the time.
 
-A feeder sends numbered messages to three partitions. Two queries copy them, one through the source and the
-sink, one by the pipe, in small micro-batches, so that something is always half done. SIGKILL comes at chosen
+A feeder sends numbered messages to three partitions. Three queries copy them, one through the source and the
+sink, two by the pipe, in small micro-batches, so that something is always half done. SIGKILL comes at chosen
 moments of an epoch: when its first batch has been staged; when the broker has just made messages of it, which
-Spark has not written down yet; and at any other time. In the end what both queries wrote has to be what the
+Spark has not written down yet; and at any other time. In the end what each query wrote has to be what the
 feeder sent: nothing missing, nothing twice, in the order of each partition.
 
 `BORZOI_CRASH_SEED` repeats a run's choices.
@@ -24,7 +24,7 @@ from support.server import ServerProcess, fixed_port
 SEED_VARIABLE = "BORZOI_CRASH_SEED"
 PARTITIONS = 3
 ROWS_PER_TRIGGER = 300
-START_TIMEOUT_S = 120  # of a session with two queries, on busy cores
+START_TIMEOUT_S = 120  # of a session with three queries, on busy cores
 MOMENT_TIMEOUT_S = 60
 FINISH_TIMEOUT_S = 120
 
@@ -75,7 +75,7 @@ class Chaos:
             self._server.__exit__(kind, error, trace)
 
     def live(self, *rounds):
-        """Let a driver work, and kill one thing after the other, each once both queries get on.
+        """Let a driver work, and kill one thing after the other, each once the queries get on.
 
         The next driver gets ready meanwhile, as starting one takes longer than all the rest.
         """
@@ -112,7 +112,7 @@ class Chaos:
         assert min(self._feeder.sent.values()) > 0
 
     def _wait_for_progress(self):
-        """Until both queries have written something more, so that a kill has something to disturb."""
+        """Until all queries have written something more, so that a kill has something to disturb."""
         before = {topic: chaos.end_of(self._client, topic) for topic in TARGETS}
 
         def is_further():

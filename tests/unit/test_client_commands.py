@@ -564,6 +564,16 @@ async def test_staged_batches_become_messages_when_their_epoch_is_committed(clie
     assert (await client.stage_messages(topic, topic, 1, batch, 2, **who, sequence=0)).is_committed
 
 
+async def test_messages_can_be_copied_within_the_server(client, topic):
+    await client.send_messages(topic, topic, 0, [SendMessage(b"%d" % n, n + 1) for n in range(5)])
+    who = {"producer": "copier", "epoch": 1, "task": 0, "attempt": 3}
+    copied = await client.stage_copy(topic, topic, 1, topic, topic, 0, 1, 3, **who, sequence=0)
+    assert (copied.is_committed, copied.batches_count, copied.messages_count) == (False, 1, 3)
+    await client.commit_epoch(topic, topic, "copier", 1, [StagedPart(0, 3, 1)])
+    polled = await client.poll_messages(topic, topic, 1, PollingStrategy.First(), auto_commit=False)
+    assert [(message.payload, message.id) for message in polled] == [(b"1", 2), (b"2", 3), (b"3", 4)]
+
+
 async def test_an_aborted_epoch_can_be_staged_again(client, topic):
     who = {"producer": "query", "epoch": 1, "task": 0, "attempt": 0, "sequence": 0}
     await client.stage_messages(topic, topic, 0, build([NewMessage(b"old")]), 1, **who)

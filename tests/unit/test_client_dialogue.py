@@ -238,7 +238,7 @@ def test_only_what_changes_nothing_may_be_sent_twice():
             request = row.request(*[1] * len(row.request.__struct_fields__))
             harmless = reads | {"sync_consumer_group", "flush_unsaved_buffer"}
             # The server knows a repetition.
-            harmless |= {"stage_messages", "commit_epoch", "abort_epoch", "forget_producer"}
+            harmless |= {"stage_messages", "stage_copy", "commit_epoch", "abort_epoch", "forget_producer"}
             assert is_change(request) == (row.name not in harmless), row.name
 
 

@@ -92,6 +92,7 @@ POLL = READ_TOPIC | flags("g.poll_messages s.poll_messages t.poll_messages")
 SEND = MANAGE_TOPIC | flags("g.send_messages s.send_messages t.send_messages")
 
 CONSUMER = Consumer(ConsumerKind.CONSUMER, 7)
+BALANCED = Partitioning(PartitioningKind.BALANCED)
 STAGED_BATCH = bytes(build([NewMessage(b"staged")]))
 
 
@@ -161,15 +162,16 @@ EXPECTED: dict[str, Expectation] = {
     "sync_consumer_group": Expectation(rq.SyncConsumerGroup(HERE, HERE, "group"), ANYONE),
     "get_topic_extent": Expectation(rq.GetTopicExtent(HERE, HERE, (rq.ByteCut(0, 0, 1),)), POLL),
     "stage_messages": Expectation(
-        rq.StageMessages(
-            HERE, HERE, "producer", 2, 0, 0, 0, Partitioning(PartitioningKind.BALANCED), 1, STAGED_BATCH
-        ),
+        rq.StageMessages(HERE, HERE, "producer", 2, 0, 0, 0, BALANCED, 1, STAGED_BATCH),
         SEND,
     ),
     "commit_epoch": Expectation(rq.CommitEpoch(HERE, HERE, "producer", 1, ()), SEND),
     "abort_epoch": Expectation(rq.AbortEpoch(HERE, HERE, "producer", 2), SEND),
     "get_producer_epoch": Expectation(rq.GetProducerEpoch(HERE, HERE, "producer"), SEND),
     "forget_producer": Expectation(rq.ForgetProducer(HERE, HERE, "nobody"), SEND),
+    "stage_copy": Expectation(
+        rq.StageCopy(HERE, HERE, "producer", 2, 0, 1, 0, BALANCED, HERE, HERE, 0, 0, 1), SEND & POLL
+    ),
     # Last, as it ends the session.
     "logout_user": Expectation(rq.LogoutUser(), ANYONE),
 }
@@ -335,14 +337,13 @@ ABSENT: list[tuple[Any, type[BorzoiError] | None]] = [
     (rq.GetTopicExtent(MISSING, HERE), StreamIdNotFound),
     (rq.GetTopicExtent(HERE, MISSING), TopicIdNotFound),
     (
-        rq.StageMessages(
-            HERE, MISSING, "p", 1, 0, 0, 0, Partitioning(PartitioningKind.BALANCED), 1, STAGED_BATCH
-        ),
+        rq.StageMessages(HERE, MISSING, "p", 1, 0, 0, 0, BALANCED, 1, STAGED_BATCH),
         ResourceNotFound,
     ),
     (rq.CommitEpoch(MISSING, HERE, "p", 1, ()), ResourceNotFound),
     (rq.AbortEpoch(HERE, MISSING, "p", 1), ResourceNotFound),
     (rq.GetProducerEpoch(HERE, MISSING, "p"), ResourceNotFound),
+    (rq.StageCopy(HERE, MISSING, "p", 1, 0, 0, 0, BALANCED, HERE, HERE, 0, 0, 1), ResourceNotFound),
 ]
 
 

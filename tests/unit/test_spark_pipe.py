@@ -11,7 +11,7 @@ from borzoi.client.values import PollingStrategy, SendMessage
 from borzoi.model.errors import InvalidOptionValue
 from borzoi.spark import epochs, pipe
 from borzoi.spark.connections import close_all
-from borzoi.spark.epochs import Attempt, stage_all
+from borzoi.spark.epochs import Attempt
 from borzoi.spark.fused import (
     PIPE_MODES,
     Copier,
@@ -22,7 +22,6 @@ from borzoi.spark.fused import (
     splits_of,
 )
 from borzoi.spark.plan import Split
-from borzoi.spark.raw_copy import RawCopies
 from borzoi.spark.rows import ROW_SCHEMA
 from borzoi.spark.sink_columns import UnsuitableColumns
 from borzoi.spark.sink_options import SinkOptions
@@ -37,6 +36,7 @@ from borzoi.wire.batch import (
     verify_messages,
 )
 from borzoi.wire.columns import columns
+from borzoi.wire.copies import RawCopies
 
 ROWS = ROW_SCHEMA.json()
 ATTEMPT = Attempt("p", 0, 0, 1)
@@ -143,7 +143,7 @@ def run(topics, borzoi_server):
         copier = Copier(source, options, 2, rows, pickled(fn) if fn else "")
         created = topics.get_topic_extent("s", "in").created_at_us
         cut = [Split(partition, start, end, created, 50) for partition, start, end in splits]
-        report = stage_all(topics, options.target, ATTEMPT, copier.batches(cut, ATTEMPT))
+        report = copier.stage(cut, ATTEMPT)
         epochs.commit(topics, options.target, 0, [report])
         return report
 
@@ -162,8 +162,9 @@ def expected(partition, start=0, end=40):
     return [f"{partition}-{n // 10}-{n % 10}" for n in range(start, end)]
 
 
-def test_messages_are_copied_to_the_partition_of_the_same_number(topics, run):
-    run([(0, 0, 40), (1, 7, 33), (2, 0, 40)], rows="")
+@pytest.mark.parametrize("here", [{}, {"batchRows": "25"}], ids=["by the server", "here"])
+def test_messages_are_copied_to_the_partition_of_the_same_number(topics, run, here):
+    run([(0, 0, 40), (1, 7, 33), (2, 0, 40)], rows="", **here)
     assert texts(topics, 0) == expected(0) + expected(2)
     assert texts(topics, 1) == expected(1, 7, 33)
     original = topics.poll_messages("s", "in", 1, PollingStrategy.Offset(7), 26, auto_commit=False)

@@ -124,6 +124,9 @@ REQUESTS = {
     Code.ABORT_EPOCH: st.builds(rq.AbortEpoch, ident, ident, name, u64),
     Code.GET_PRODUCER_EPOCH: st.builds(rq.GetProducerEpoch, ident, ident, name),
     Code.FORGET_PRODUCER: st.builds(rq.ForgetProducer, ident, ident, name),
+    Code.STAGE_COPY: st.builds(
+        rq.StageCopy, ident, ident, name, u64, u32, u64, u32, partitioning, ident, ident, u32, u64, u32
+    ),
 }
 
 
@@ -193,6 +196,7 @@ REPLIES = {
         rp.TopicExtent, u32, u32, u64, few(st.builds(rp.PartitionExtent, u32, u64, u64, u64, u64))
     ),
     rp.Staged: st.builds(rp.Staged, flag, u32),
+    rp.Copied: st.builds(rp.Copied, st.booleans(), u32, u64),
     rp.EpochCommitted: st.builds(rp.EpochCommitted, u64, flag, u64),
     rp.ProducerEpoch: st.builds(rp.ProducerEpoch, u64, u64),
 }

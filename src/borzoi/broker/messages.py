@@ -16,7 +16,8 @@ from borzoi.broker.options import TopicOptions
 from borzoi.broker.pending import AfterSync
 from borzoi.broker.sessions import Session
 from borzoi.log.offsets import OffsetKey, consumer_key, group_key
-from borzoi.log.reader import LogDamaged
+from borzoi.log.partition import PartitionLog
+from borzoi.log.reader import LogDamaged, ReadResult
 from borzoi.log.sync import SyncJob
 from borzoi.model.access import Access
 from borzoi.model.errors import (
@@ -216,16 +217,7 @@ def poll(
     log = partition.log
     if group is not None and not group.members.owner_may_poll(session.client_id, partition.id):
         return _FENCED
-    try:
-        result = log.read(_start(route, kind, value, count), count, POLL_REPLY_BYTES_MAX, now_us)
-    except LogDamaged as error:
-        broker.logger.error(
-            "damaged data not served", path=str(error.path), position=error.position, offset=error.offset
-        )
-        raise
-    except OSError as error:
-        broker.logger.error("read failed", path=str(log.directory), reason=str(error))
-        raise CannotReadMessage(error.strerror or str(error)) from error
+    result = read(broker, log, _start(route, kind, value, count), count, POLL_REPLY_BYTES_MAX, now_us)
     reply = PolledMessages(partition.id, log.current_offset, result.count, result.buffers)
     if not result.count:
         return reply
@@ -236,6 +228,22 @@ def poll(
         if stored is None or stored < result.last_offset:
             return _store(broker, route, result.last_offset, now_us, reply)
     return reply
+
+
+def read(
+    broker: Broker, log: PartitionLog, offset: int, count: int, bytes_max: int, now_us: int
+) -> ReadResult:
+    """Messages from `offset` on; what goes wrong is in the server's log as well."""
+    try:
+        return log.read(offset, count, bytes_max, now_us)
+    except LogDamaged as error:
+        broker.logger.error(
+            "damaged data not served", path=str(error.path), position=error.position, offset=error.offset
+        )
+        raise
+    except OSError as error:
+        broker.logger.error("read failed", path=str(log.directory), reason=str(error))
+        raise CannotReadMessage(error.strerror or str(error)) from error
 
 
 def _start(route: PollRoute, kind: int, value: int, count: int) -> int:

@@ -16,8 +16,7 @@ from borzoi.broker.catalog import Partition, Topic
 from borzoi.log.staging import SUFFIX, StagedFile, StagedHead, epoch_name, open_staged
 from borzoi.model.errors import CannotWriteToFile, StagedOutOfOrder, StagingFull, TooManyProducers
 from borzoi.model.limits import STAGED_ATTEMPTS_MAX, STAGED_BATCHES_MAX
-from borzoi.model.replies import Staged
-from borzoi.model.requests import StageMessages
+from borzoi.model.replies import Copied
 
 if TYPE_CHECKING:
     from borzoi.broker.broker import Broker
@@ -90,37 +89,52 @@ class StagedEpochs:
     def directory(self, topic: Topic, producer: str, epoch: int) -> Path:
         return self._broker.directory.staged(topic.stream.id, topic.id) / epoch_name(producer, epoch)
 
+    def awaits(self, topic: Topic, head: StagedHead, sequence: int) -> bool:
+        """Whether this is the next batch of an attempt; otherwise it is staged, or its epoch committed."""
+        last = topic.epochs.get(head.producer)
+        if last is not None and head.epoch <= last.epoch:
+            return False
+        staged_count = self.so_far(topic, head).batches_count
+        if sequence > staged_count:
+            raise StagedOutOfOrder(
+                f"batch {sequence} of attempt {head.attempt} at task {head.task}, but "
+                f"{staged_count} are staged"
+            )
+        return sequence == staged_count
+
+    def so_far(self, topic: Topic, head: StagedHead) -> Copied:
+        """What is staged for an attempt."""
+        last = topic.epochs.get(head.producer)
+        if last is not None and head.epoch <= last.epoch:
+            return Copied(is_committed=True, batches_count=0, messages_count=0)
+        known = self.find(topic, head.producer, head.epoch)
+        file = known.files.get((head.task, head.attempt)) if known is not None else None
+        if file is None:
+            return Copied(is_committed=False, batches_count=0, messages_count=0)
+        return Copied(is_committed=False, batches_count=len(file.batches), messages_count=file.messages_count)
+
     def stage(
         self,
         topic: Topic,
         partition: Partition | None,
-        request: StageMessages,
+        head: StagedHead,
+        batch: memoryview,
         message_count: int,
         now_us: int,
         *,
         is_verified: bool,
-    ) -> Staged:
-        """Keep a proven batch for later. `partition` is None if the topic's partitions take turns."""
-        producer, epoch = request.producer, request.epoch
-        last = topic.epochs.get(producer)
-        if last is not None and epoch <= last.epoch:
-            return Staged(is_committed=True, batches_count=0)
+    ) -> None:
+        """Keep a proven batch for later, that `awaits` says is the next one of its attempt.
+
+        `partition` is None if the topic's partitions take turns.
+        """
+        producer, epoch, task, attempt = head.producer, head.epoch, head.task, head.attempt
         known = self.find(topic, producer, epoch)
-        file = known.files.get((request.task, request.attempt)) if known is not None else None
-        staged_count = len(file.batches) if file is not None else 0
-        if request.sequence < staged_count:
-            return Staged(is_committed=False, batches_count=staged_count)
-        if request.sequence > staged_count:
-            raise StagedOutOfOrder(
-                f"batch {request.sequence} of attempt {request.attempt} at task {request.task}, but "
-                f"{staged_count} are staged"
-            )
-        batch = memoryview(request.batch)
+        file = known.files.get((task, attempt)) if known is not None else None
         self.admit_producer(topic, producer, now_us)
         self._admit_batch(len(batch), is_new=file is None)
         epoch_staged = known or StagedEpoch(self.directory(topic, producer, epoch), now_us)
         if file is None:
-            head = StagedHead(topic.created_at_us, producer, epoch, request.task, request.attempt)
             file = StagedFile(epoch_staged.directory, head)
         if partition is None:
             partition = topic.partitions[topic.balanced_cursor % len(topic.partitions)]
@@ -134,13 +148,12 @@ class StagedEpochs:
             self._broker.logger.error("batch not staged", path=str(file.path), reason=str(error))
             raise CannotWriteToFile(error.strerror or str(error)) from error
         if not size_bytes:
-            epoch_staged.files[request.task, request.attempt] = file
+            epoch_staged.files[task, attempt] = file
             self._staged.setdefault(key_of(topic), {}).setdefault(producer, {})[epoch] = epoch_staged
             self.attempts_count += 1
         self.batches_count += 1
         self.size_bytes += file.size_bytes - size_bytes
         epoch_staged.touched_at_us = now_us
-        return Staged(is_committed=False, batches_count=len(file.batches))
 
     def _admit_batch(self, size_bytes: int, *, is_new: bool) -> None:
         settings = self._broker.settings

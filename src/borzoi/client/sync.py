@@ -209,6 +209,7 @@ class Client(ClientBase):
 
     get_topic_extent = _method(transactions.get_topic_extent)
     stage_messages = _method(transactions.stage_messages)
+    stage_copy = _method(transactions.stage_copy)
     commit_epoch = _method(transactions.commit_epoch)
     abort_epoch = _method(transactions.abort_epoch)
     get_producer_epoch = _method(transactions.get_producer_epoch)

@@ -12,7 +12,7 @@ from borzoi.model import requests as rq
 from borzoi.model import values
 from borzoi.model.errors import InvalidIdentifier
 from borzoi.model.limits import NAME_BYTES_MAX
-from borzoi.model.replies import EpochCommitted, ProducerEpoch, Staged, TopicExtent
+from borzoi.model.replies import Copied, EpochCommitted, ProducerEpoch, Staged, TopicExtent
 from borzoi.model.values import BytesLike, Identifier
 
 
@@ -57,6 +57,47 @@ def stage_messages(
         partitioning_of(partitioning),
         messages_count,
         batch,
+    )
+    return Call(request, deadline_s)
+
+
+def stage_copy(
+    stream: Identifier,
+    topic: Identifier,
+    partitioning: values.Partitioning | int,
+    source_stream: Identifier,
+    source_topic: Identifier,
+    source_partition: int,
+    offset: int,
+    count: int,
+    *,
+    producer: str,
+    epoch: int,
+    task: int,
+    attempt: int,
+    sequence: int,
+    deadline_s: float | None = None,
+) -> Call[Copied]:
+    """Put messages of another topic of the same server aside, without them leaving it.
+
+    They become batches from `sequence` on, with ids, headers and origin times as they are. The server takes a
+    few megabytes at a time and says how much is staged for the attempt then: nothing more than before if it
+    has no message at `offset`.
+    """
+    request = rq.StageCopy(
+        identifier(stream),
+        identifier(topic),
+        _producer(producer),
+        epoch,
+        task,
+        attempt,
+        sequence,
+        partitioning_of(partitioning),
+        identifier(source_stream),
+        identifier(source_topic),
+        source_partition,
+        offset,
+        count,
     )
     return Call(request, deadline_s)
 

@@ -86,14 +86,14 @@ def boot_id() -> str:
 
 
 class StagedFile:
-    __slots__ = ("batches", "head", "path", "rewrite_needed", "size_bytes")
+    __slots__ = ("batches", "head", "messages_count", "path", "rewrite_needed", "size_bytes")
 
     def __init__(self, directory: Path, head: StagedHead) -> None:
         """Nothing is on disk before the first `append`."""
         self.path = directory / f"{head.task}-{head.attempt}{SUFFIX}"
         self.head = head
         self.batches: list[StagedBatch] = []
-        self.size_bytes = 0
+        self.size_bytes = self.messages_count = 0
         self.rewrite_needed = False  # an fsync failed
 
     def append(
@@ -125,6 +125,7 @@ class StagedFile:
         staged = StagedBatch(partition_id, message_count, len(batch), is_verified, position)
         self.batches.append(staged)
         self.size_bytes += len(prefix) + len(batch)
+        self.messages_count += message_count
         return staged
 
     def read(self, sequence: int) -> memoryview:
@@ -199,6 +200,7 @@ def open_staged(path: Path, report: Report) -> StagedFile | None:
         position = len(_pack_head(head))
         while (batch := _read_record(fd, position, size, len(file.batches))) is not None:
             file.batches.append(batch)
+            file.messages_count += batch.message_count
             position += RECORD_BYTES + batch.length
         if position < size:
             os.ftruncate(fd, position)

@@ -258,6 +258,14 @@ class Staged(msgspec.Struct, frozen=True):
     batches_count: int
 
 
+class Copied(msgspec.Struct, frozen=True):
+    """What is staged for the attempt now, copied or not; nothing if the epoch is committed already."""
+
+    is_committed: bool
+    batches_count: int
+    messages_count: int
+
+
 class EpochCommitted(msgspec.Struct, frozen=True):
     """`is_repeated` if it had been committed before, which changed nothing."""
 

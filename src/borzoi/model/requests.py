@@ -324,6 +324,27 @@ class StageMessages(msgspec.Struct, frozen=True):
     batch: BytesLike
 
 
+class StageCopy(msgspec.Struct, frozen=True):
+    """Messages that the server has already, for later, as batches from `sequence` on.
+
+    At most `count` messages of a partition of `source_topic`, from `offset` on; the server decides how many.
+    """
+
+    stream: Identifier
+    topic: Identifier
+    producer: str
+    epoch: int
+    task: int
+    attempt: int
+    sequence: int
+    partitioning: Partitioning
+    source_stream: Identifier
+    source_topic: Identifier
+    source_partition: int
+    offset: int
+    count: int
+
+
 class StagedPart(msgspec.Struct, frozen=True):
     """The attempt at a task that counts, and how many batches it staged."""
 
@@ -413,6 +434,7 @@ Request = (
     | SyncConsumerGroup
     | GetTopicExtent
     | StageMessages
+    | StageCopy
     | CommitEpoch
     | AbortEpoch
     | GetProducerEpoch

@@ -34,7 +34,7 @@ from borzoi.client.retry import RetryPolicy
 from borzoi.model import values
 from borzoi.model.errors import BorzoiError, EpochMismatch, TaskTimeout
 from borzoi.model.limits import U32_MAX
-from borzoi.model.replies import EpochCommitted, ProducerEpoch, Staged
+from borzoi.model.replies import Copied, EpochCommitted, ProducerEpoch, Staged
 from borzoi.model.requests import StagedPart
 from borzoi.model.values import Identifier
 from borzoi.spark.options import Target
@@ -75,6 +75,25 @@ class EpochClient(Protocol):
         sequence: int,
         deadline_s: float | None = None,
     ) -> Staged: ...
+
+    def stage_copy(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        partitioning: values.Partitioning | int,
+        source_stream: Identifier,
+        source_topic: Identifier,
+        source_partition: int,
+        offset: int,
+        count: int,
+        *,
+        producer: str,
+        epoch: int,
+        task: int,
+        attempt: int,
+        sequence: int,
+        deadline_s: float | None = None,
+    ) -> Copied: ...
 
     def commit_epoch(
         self,
@@ -186,6 +205,40 @@ class Stager:
             return False
         self._batches += 1
         return True
+
+    def copy(
+        self, partitioning: values.Partitioning, source: Target, partition_id: int, offset: int, count: int
+    ) -> int:
+        """Let the server put aside messages that it has, `count` at most; returns how many it took.
+
+        None if it does not have the first, or if the epoch was committed meanwhile.
+        """
+        target, attempt = self._target, self._attempt
+        copied = patiently(
+            lambda left_s: self._client.stage_copy(
+                target.stream,
+                target.topic,
+                partitioning,
+                source.stream,
+                source.topic,
+                partition_id,
+                offset,
+                min(count, U32_MAX),
+                producer=attempt.producer,
+                epoch=attempt.epoch,
+                task=attempt.task,
+                attempt=attempt.number,
+                sequence=self._batches,
+                deadline_s=left_s,
+            ),
+            target.deadline_s,
+        )
+        if copied.is_committed:
+            self.is_committed = True
+            return 0
+        taken = copied.messages_count - self._messages
+        self._batches, self._messages = copied.batches_count, copied.messages_count
+        return taken
 
     def count(self, messages_count: int) -> None:
         """Of a batch that is not staged because its epoch is committed."""

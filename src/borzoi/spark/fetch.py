@@ -26,8 +26,9 @@ from borzoi.client.sync import Client
 from borzoi.client.values import PollingStrategy
 from borzoi.model.errors import NotFound, RemoteProtocolError
 from borzoi.spark.connections import borrowed
+from borzoi.spark.losses import Losses
 from borzoi.spark.options import Target
-from borzoi.spark.plan import Split, lose
+from borzoi.spark.plan import Split
 from borzoi.spark.rows import Rows
 from borzoi.wire.columns import Columns, columns
 
@@ -55,14 +56,18 @@ class BrokerFetcher:
             for found in self._answers(client, split):
                 first = int(found.offsets[0])
                 if first != position:
-                    self._check_identity(split)  # which says better why
-                    self._lost(split, position, min(first, split.end))
+                    self._losses.check_identity(split)  # which says better why
+                    self._losses.lost(split, position, min(first, split.end))
                 require_order(found, position, split.end)
                 position = first + len(found)
                 yield from self.rows.batches(found)
-        self._check_identity(split)
+        self._losses.check_identity(split)
         if position < split.end:
-            self._lost(split, position, split.end)
+            self._losses.lost(split, position, split.end)
+
+    @property
+    def _losses(self) -> Losses:
+        return Losses(self.target, self.fail_on_data_loss)
 
     def _answers(self, client: Client, split: Split) -> Iterator[Columns]:
         """Everything from the start of the split on that the server still has, up to its end."""
@@ -100,24 +105,6 @@ class BrokerFetcher:
     def _poll(self, split: Split, position: int, count: int) -> Call[list[memoryview]]:
         where = self.target.stream, self.target.topic, split.partition_id
         return poll_buffers(*where, PollingStrategy.Offset(position), count)
-
-    def _check_identity(self, split: Split) -> None:
-        try:
-            with borrowed(self.target) as client:
-                extent = client.get_topic_extent(self.target.stream, self.target.topic)
-        except NotFound:
-            self._lose("it was deleted while it was read")
-            return
-        if extent.created_at_us != split.created_at_us:
-            self._lose("it was deleted and created again while it was read")
-
-    def _lost(self, split: Split, start: int, end: int) -> None:
-        self._lose(
-            f"partition {split.partition_id}: offsets [{start}, {end}) were deleted before they were read"
-        )
-
-    def _lose(self, what: str) -> None:
-        lose(self.target, [what], fail=self.fail_on_data_loss)
 
 
 def _whole_batches(position: int, count: int, base_offset: int, batch_count: int) -> int:

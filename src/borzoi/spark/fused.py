@@ -10,7 +10,8 @@ messages go from the broker to a Python worker and from there to the broker, and
 So the guarantees are those of the source and the sink, by the same code. Splits of a partition are in order,
 tasks are numbered like splits, and the broker appends in the order of tasks: a partition's order is kept.
 
-Messages that stay as they are and need no partition of their own are copied batch by batch (`raw_copy`).
+Messages that stay as they are and need no partition of their own are copied batch by batch: by the server if
+it has both topics (`server_copy`), otherwise here (`wire.copies`).
 `pipe` is what users call; nothing here is.
 """
 
@@ -31,20 +32,28 @@ from borzoi.model.errors import BorzoiError, InvalidOptionValue
 from borzoi.spark import epochs
 from borzoi.spark.connections import connected
 from borzoi.spark.encode import EncodedBatch, Encoder
-from borzoi.spark.epochs import Attempt
+from borzoi.spark.epochs import Attempt, TaskReport
+from borzoi.spark.losses import Losses
 from borzoi.spark.plan import Split
-from borzoi.spark.raw_copy import RawCopies
 from borzoi.spark.routing import PartitioningMode
 from borzoi.spark.rows import Rows
+from borzoi.spark.server_copy import copy_all
 from borzoi.spark.sink import EpochCommitter, RowWriter, SinkMessage
 from borzoi.spark.sink_columns import sink_columns
-from borzoi.spark.sink_options import SINK_MODES, SINK_OPTIONS, SinkOptions
+from borzoi.spark.sink_options import (
+    DEFAULT_BATCH_BYTES,
+    DEFAULT_BATCH_ROWS,
+    SINK_MODES,
+    SINK_OPTIONS,
+    SinkOptions,
+)
 from borzoi.spark.sink_topic import partitions_of
 from borzoi.spark.source import fetcher_of
 from borzoi.spark.source_options import SourceOptions
 from borzoi.spark.source_schema import rows_of
 from borzoi.spark.stream_reader import BorzoiStreamReader
 from borzoi.spark.workers import settle
+from borzoi.wire.copies import RawCopies
 
 Transform = Callable[[pa.RecordBatch], pa.RecordBatch | None]
 
@@ -112,12 +121,7 @@ class PipeSink(EpochCommitter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
         settle()
-        attempt, target = self.attempt(), self.options.target
-        batches = self._copier.batches(splits_of(iterator), attempt)
-        is_checked = self.options.fail_on_data_loss
-        return SinkMessage(
-            epochs.stage_all(connected(target), target, attempt, batches, is_stream=is_checked)
-        )
+        return SinkMessage(self._copier.stage(splits_of(iterator), self.attempt()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,30 @@ class Copier:
     rows: str = ""  # what the source's rows look like, as JSON; empty if nobody looks at them
     transform: str = ""  # pickled, as text; empty if messages stay as they are
 
+    def stage(self, splits: Iterable[Split], attempt: Attempt) -> TaskReport:
+        target, is_stream = self.options.target, self.options.fail_on_data_loss
+        client = connected(target)
+        if self._is_for_the_server():
+            source = SourceOptions.of(self.source)
+            losses = Losses(source.target, source.fail_on_data_loss)
+            placed = ((split, self._place(split)) for split in splits)
+            return copy_all(client, target, attempt, placed, losses, is_stream=is_stream)
+        return epochs.stage_all(client, target, attempt, self.batches(splits, attempt), is_stream=is_stream)
+
+    def _is_for_the_server(self) -> bool:
+        """Whether the messages may stay where they are: one server has both topics, and nobody looks at them.
+
+        Who says how large batches are to be gets them from here.
+        """
+        source = SourceOptions.of(self.source)
+        return (
+            not self.rows
+            and source.data_directory is None
+            and source.target.connection == self.options.target.connection
+            and (self.options.batch_bytes, self.options.batch_rows)
+            == (DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS)
+        )
+
     def batches(self, splits: Iterable[Split], attempt: Attempt) -> Iterator[EncodedBatch]:
         if not self.rows:
             return self._as_they_are(splits)
@@ -140,8 +168,7 @@ class Copier:
         # A fetcher passes on whatever is made of an answer, be it rows or not.
         fetcher = fetcher_of(SourceOptions.of(self.source), cast("Rows", copies))
         for split in splits:
-            same = self._same_partition(split)
-            place = Partitioning.balanced() if same is None else Partitioning.partition_id(same)
+            place = self._place(split)
             for batch, count in fetcher.fetch(split):
                 yield EncodedBatch(place, batch, count)
 
@@ -172,6 +199,10 @@ class Copier:
     def _encoder(self, schema: pa.Schema, attempt: Attempt) -> Encoder:
         columns = sink_columns(self.options, from_arrow_schema(schema))
         return RowWriter(self.options, columns, self.partitions_count).encoder(attempt)
+
+    def _place(self, split: Split) -> Partitioning:
+        same = self._same_partition(split)
+        return Partitioning.balanced() if same is None else Partitioning.partition_id(same)
 
     def _same_partition(self, split: Split) -> int | None:
         """That which has the source's number; None if the options want something else."""

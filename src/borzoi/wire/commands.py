@@ -81,6 +81,7 @@ class Code(IntEnum):
     ABORT_EPOCH = 9012
     GET_PRODUCER_EPOCH = 9013
     FORGET_PRODUCER = 9014
+    STAGE_COPY = 9015
 
 
 class Answer(Enum):
@@ -141,6 +142,7 @@ _COMMIT_EPOCH: _Codes = {Generation.VSR: Code.COMMIT_EPOCH}
 _ABORT_EPOCH: _Codes = {Generation.VSR: Code.ABORT_EPOCH}
 _GET_PRODUCER_EPOCH: _Codes = {Generation.VSR: Code.GET_PRODUCER_EPOCH}
 _FORGET_PRODUCER: _Codes = {Generation.VSR: Code.FORGET_PRODUCER}
+_STAGE_COPY: _Codes = {Generation.VSR: Code.STAGE_COPY}
 
 COMMANDS: tuple[Command, ...] = (
     _row(Code.PING, rq.Ping, _NOTHING, Access.PUBLIC),
@@ -198,6 +200,7 @@ COMMANDS: tuple[Command, ...] = (
     _row(_ABORT_EPOCH, rq.AbortEpoch, _NOTHING, Access.SEND),
     _row(_GET_PRODUCER_EPOCH, rq.GetProducerEpoch, _maybe(rp.ProducerEpoch), Access.SEND),
     _row(_FORGET_PRODUCER, rq.ForgetProducer, _NOTHING, Access.SEND),
+    _row(_STAGE_COPY, rq.StageCopy, _one(rp.Copied), Access.SEND),
 )
 
 COMMAND_BY_NAME: Mapping[str, Command] = MappingProxyType({row.name: row for row in COMMANDS})

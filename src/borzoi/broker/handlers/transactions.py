@@ -1,20 +1,25 @@
-"""Epochs: stage batches, commit or abort what is staged, ask how far a producer got."""
+"""Epochs: stage batches or copies of them, commit or abort what is staged, ask how far a producer got."""
 
 from borzoi.broker import messages
 from borzoi.broker.catalog import Topic
+from borzoi.broker.copying import copies
 from borzoi.broker.handlers.context import Context, Handler
+from borzoi.broker.messages import SendRoute
 from borzoi.broker.pending import AfterWork, InSteps
+from borzoi.log.staging import StagedHead
+from borzoi.model.access import Access
 from borzoi.model.errors import InvalidIdentifier
 from borzoi.model.limits import NAME_BYTES_MAX
-from borzoi.model.replies import EpochCommitted, ProducerEpoch, Staged
+from borzoi.model.replies import Copied, EpochCommitted, ProducerEpoch, Staged
 from borzoi.model.requests import (
     AbortEpoch,
     CommitEpoch,
     ForgetProducer,
     GetProducerEpoch,
+    StageCopy,
     StageMessages,
 )
-from borzoi.wire.batch import prove, verify_messages
+from borzoi.wire.batch import Layout, prove, verify_messages
 
 
 def stage_messages(context: Context, request: StageMessages) -> Staged:
@@ -24,15 +29,47 @@ def stage_messages(context: Context, request: StageMessages) -> Staged:
         broker, context.session, request.stream, request.topic, request.partitioning
     )
     _check_producer(request.producer)
+    staged, head = broker.transactions.staged, _head(route, request)
     batch = memoryview(request.batch)
     layout = prove(batch, request.messages_count)
+    if staged.awaits(route.topic, head, request.sequence):
+        _stage(context, route, head, batch, layout)
+    found = staged.so_far(route.topic, head)
+    return Staged(found.is_committed, found.batches_count)
+
+
+def stage_copy(context: Context, request: StageCopy) -> Copied:
+    """Needs the right to poll the one topic, and to send to the other."""
+    broker = context.broker
+    route = messages.resolve_send(
+        broker, context.session, request.stream, request.topic, request.partitioning
+    )
+    _check_producer(request.producer)
+    source = broker.catalog.topic(request.source_stream, request.source_topic)
+    broker.require(context.session, Access.POLL, source.stream.id, source.id)
+    log = source.partition(request.source_partition).log
+    staged, head = broker.transactions.staged, _head(route, request)
+    if staged.awaits(route.topic, head, request.sequence):
+        for batch, count in copies(broker, log, request.offset, request.count, context.now_us):
+            _stage(context, route, head, batch, prove(batch, count))
+    return staged.so_far(route.topic, head)
+
+
+def _head(route: SendRoute, request: StageMessages | StageCopy) -> StagedHead:
+    return StagedHead(
+        route.topic.created_at_us, request.producer, request.epoch, request.task, request.attempt
+    )
+
+
+def _stage(context: Context, route: SendRoute, head: StagedHead, batch: memoryview, layout: Layout) -> None:
     is_verified = route.verify_messages or layout.message_count <= messages._FEW_MESSAGES
     if is_verified:
         verify_messages(batch, layout)
-    return broker.transactions.staged.stage(
+    context.broker.transactions.staged.stage(
         route.topic,
         route.partition,
-        request,
+        head,
+        batch,
         layout.message_count,
         context.now_us,
         is_verified=is_verified,
@@ -74,6 +111,7 @@ def _check_producer(name: str) -> None:
 
 HANDLERS: dict[type, Handler] = {
     StageMessages: stage_messages,
+    StageCopy: stage_copy,
     CommitEpoch: commit_epoch,
     AbortEpoch: abort_epoch,
     GetProducerEpoch: get_producer_epoch,

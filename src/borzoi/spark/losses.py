@@ -1,0 +1,63 @@
+"""What a task finds out about messages that it was to read and that the server no longer has.
+
+That is data loss: an error or, if the user wants so, a warning, and what is left is read. A topic that was
+deleted, or deleted and made anew under the same name, has lost everything: its messages are not those that
+were asked for. A task looks at that after its last message, because what it has read counts only if it ends
+well.
+"""
+
+from dataclasses import dataclass
+
+from borzoi.model.errors import NotFound
+from borzoi.model.replies import PartitionExtent, TopicExtent
+from borzoi.spark.connections import borrowed
+from borzoi.spark.options import Target
+from borzoi.spark.plan import Split, lose
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Of the topic that is read."""
+
+    target: Target
+    fail: bool
+
+    def check_identity(self, split: Split) -> None:
+        extent = self._extent()
+        if extent is None:
+            self._lose("it was deleted while it was read")
+        elif extent.created_at_us != split.created_at_us:
+            self._lose("it was deleted and created again while it was read")
+
+    def skip(self, split: Split, position: int) -> int:
+        """Where the messages of a split go on, of which the server does not have that at `position`."""
+        self.check_identity(split)  # which says better why
+        found = self._partition(split.partition_id)
+        end = split.end
+        if found is not None and position < found.first_offset:
+            end = min(found.first_offset, split.end)
+        self.lost(split, position, end)
+        return end
+
+    def has_partition(self, partition_id: int) -> bool:
+        return self._partition(partition_id) is not None
+
+    def lost(self, split: Split, start: int, end: int) -> None:
+        self._lose(
+            f"partition {split.partition_id}: offsets [{start}, {end}) were deleted before they were read"
+        )
+
+    def _partition(self, partition_id: int) -> PartitionExtent | None:
+        extent = self._extent()
+        partitions = extent.partitions if extent is not None else ()
+        return next((each for each in partitions if each.partition_id == partition_id), None)
+
+    def _extent(self) -> TopicExtent | None:
+        try:
+            with borrowed(self.target) as client:
+                return client.get_topic_extent(self.target.stream, self.target.topic)
+        except NotFound:
+            return None
+
+    def _lose(self, what: str) -> None:
+        lose(self.target, [what], fail=self.fail)
