@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 import borzoi.log.files
-from borzoi.log.files import OpenFiles, replace_durably, rewrite, write_all
+from borzoi.log.files import LARGE_BYTES, OpenFiles, make_room, replace_durably, rewrite, write_all
 from borzoi.log.offsets import ConsumerOffsets, group_key
 from borzoi.log.partition import LogSettings, PartitionLog
 from support.logs import append, offsets_of
@@ -110,6 +110,17 @@ def test_a_write_that_makes_no_progress_is_an_error(fd, monkeypatch):
     monkeypatch.setattr(borzoi.log.files.os, "pwrite", lambda *_: next(answers))
     with pytest.raises(OSError, match="progress"):
         write_all(fd, b"0123", 0)
+
+
+@pytest.mark.parametrize("fallocate", [borzoi.log.files._fallocate, None, lambda *_: -1])
+def test_a_file_has_the_size_of_what_was_written_whether_room_was_made_or_not(fd, monkeypatch, fallocate):
+    monkeypatch.setattr(borzoi.log.files, "_fallocate", fallocate)
+    data = os.urandom(LARGE_BYTES)
+    make_room(fd, 0, 10 * LARGE_BYTES)
+    assert os.fstat(fd).st_size == 0
+    write_all(fd, data, 0)
+    write_all(fd, data, LARGE_BYTES)
+    assert os.pread(fd, 3 * LARGE_BYTES, 0) == data + data
 
 
 def test_rewriting_leaves_the_bytes_as_they_are_and_notices_missing_ones(fd):

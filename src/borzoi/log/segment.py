@@ -17,7 +17,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from borzoi.log.files import OpenFiles, rewrite, write_all
+from borzoi.log.files import LARGE_BYTES, OpenFiles, make_room, rewrite, write_all
 from borzoi.log.index import Entries, SegmentIndex
 from borzoi.log.scan import Repair, Report, Scan
 from borzoi.log.trust import TrustedRuns
@@ -130,6 +130,8 @@ class Segment:
         self.used = True
         position = self.size_bytes
         try:
+            if len(batch) >= LARGE_BYTES:
+                make_room(self._log_fd, position, len(batch))
             if os.pwrite(self._log_fd, batch, position) != len(batch):
                 write_all(self._log_fd, batch, position)  # from the start: the rest tells why, or works
             self.index.add(
