@@ -31,7 +31,9 @@ class BorzoiDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         from borzoi.spark.source_schema import source_schema  # noqa: PLC0415 - see the module's docstring
+        from borzoi.spark.workers import settle  # noqa: PLC0415
 
+        settle()
         return source_schema(self._source_options())
 
     def reader(self, schema: StructType) -> DataSourceReader:

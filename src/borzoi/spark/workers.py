@@ -1,10 +1,10 @@
 """What Spark's Python workers are told before they work, and when there is no more work.
 
-Spark runs a full garbage collection after every task, and after every micro-batch in the processes that make
-and commit a stream's writer. In a process that has imported NumPy, Arrow and PySpark this takes tens of
-milliseconds, as long as reading ten thousand messages, and finds nothing: what is there when a worker begins
-is there to stay, and so is what its first task imported. So the collector is told, both times, not to look at
-it again.
+Spark runs a full garbage collection after every task, and after every query or micro-batch in the processes
+that make sources and writers and commit. In a process that has imported NumPy, Arrow and PySpark this takes
+tens of milliseconds, as long as reading ten thousand messages, and finds nothing: what is there when a worker
+begins is there to stay, and so is what its first task imported. So the collector is told, both times, not to
+look at it again.
 """
 
 import gc
@@ -19,7 +19,7 @@ _LAST_TASK = 2
 
 
 def settle() -> None:
-    """Called when a task begins, or a writer is made or commits."""
+    """Called when a task begins, and by what runs on the driver's side when a query or micro-batch does."""
     task = next(_tasks)
     if task == 1:
         keep_freed_memory()
