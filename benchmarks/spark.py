@@ -299,6 +299,7 @@ def main() -> None:
             if "copy" in wanted:
                 _compare(size, rows, arguments.rounds, _copies(bench))
         if "overhead" in wanted:
+            os.sync()  # checkpoints wait for the disk, which may still be writing what went before
             found = bench.overhead()
             print(f"\nmicro-batch of {PARTITIONS} rows, ms:", {name: round(ms) for name, ms in found.items()})
             print(f"  over rate {found['borzoi'] - found['rate']:+.0f} (goal: at most +30),", end=" ")
@@ -327,6 +328,7 @@ def _copies(bench: Bench) -> dict[str, Callable[[Size], float]]:
 
 
 def _compare(size: Size, rows: int, rounds: int, ways: dict[str, Callable[[Size], float]]) -> None:
+    os.sync()
     for _ in range(WARM_ROUNDS):  # the JVM compiles, workers start, pages are touched
         for run in ways.values():
             run(size)
