@@ -44,7 +44,7 @@ ALL_AT_ONCE = "100gb"
 # Small against a partition, so that few messages are in the segment that is not sealed yet.
 SEGMENT_SIZE = "16 MiB"
 WARM_ROUNDS = 3
-SMALL_BATCHES, SMALL_ROUNDS = 20, 3
+SMALL_BATCHES, SMALL_ROUNDS = 20, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +235,7 @@ class Bench:
 
     def _small_batches(self, frame, feed: Callable[[], None]) -> list[int]:
         """Milliseconds of every micro-batch of one query, without its first ones."""
+        os.sync()  # checkpoints wait for the disk, which may still be writing what went before
         query = frame.writeStream.format("noop").option("checkpointLocation", self.checkpoint()).start()
         durations: dict[int, int] = {}
         give_up = time.monotonic() + 60
@@ -299,7 +300,6 @@ def main() -> None:
             if "copy" in wanted:
                 _compare(size, rows, arguments.rounds, _copies(bench))
         if "overhead" in wanted:
-            os.sync()  # checkpoints wait for the disk, which may still be writing what went before
             found = bench.overhead()
             print(f"\nmicro-batch of {PARTITIONS} rows, ms:", {name: round(ms) for name, ms in found.items()})
             print(f"  over rate {found['borzoi'] - found['rate']:+.0f} (goal: at most +30),", end=" ")
