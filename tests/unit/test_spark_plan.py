@@ -337,9 +337,11 @@ class TestSplits:
         assert [split.end - split.start for split in found] == [100, 100, 100, 100]
         assert all(split.start % 10 == 0 for split in found)
 
-    def test_a_range_that_is_hardly_larger_is_not_cut(self, new_topic):
-        ask = new_topic(1, [(0, 10, 2000)] * 10)
-        assert len(plan.splits({0: (0, 100)}, 7, ask, split_bytes_max=190_000, splits_min=None)) == 1
+    @pytest.mark.parametrize(("bytes_max", "count"), [(170_000, 1), (160_000, 2)])
+    def test_a_range_is_cut_if_it_is_more_than_a_quarter_too_large(self, new_topic, bytes_max, count):
+        ask = new_topic(1, [(0, 10, 2000)] * 10)  # 207,360 bytes
+        found = plan.splits({0: (0, 100)}, 7, ask, split_bytes_max=bytes_max, splits_min=None)
+        assert len(found) == count
 
     def test_there_are_at_least_as_many_as_wanted_where_the_index_allows(self, new_topic):
         ask = new_topic(2, [(0, 10, 2000)] * 30 + [(1, 10, 2000)] * 10)
