@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_broker_transactions import BALANCED, ask, commit, content, crash, open_local, stage, to_partition
 
 from borzoi.broker import copying
-from borzoi.broker.copying import COPY_BYTES
+from borzoi.broker.copying import COPY_BYTES, COPY_MESSAGES
 from borzoi.log.reader import LogDamaged
 from borzoi.model import requests as rq
 from borzoi.model.errors import (
@@ -144,6 +144,48 @@ def test_nothing_is_copied_in_place_of_messages_that_retention_took(local):
     assert log.first_offset == 2
     assert copy(local, 1, 2, source=("s", "short", 0)).messages_count == 0
     assert copy(local, 2, 1, source=("s", "short", 0)).messages_count == 1
+
+
+def test_a_hole_in_a_damaged_log_is_not_bridged(local):
+    """Recovery leaves holes where bytes are gone for good, and reads go on behind them."""
+    log = local.broker.catalog.topic("s", "in").partition(0).log
+    for first in range(0, 30, 2):
+        local.send("s", "in", [b"%d" % first, b"%d" % (first + 1)])
+        if first in (8, 18):
+            log.seal(local.now_us)
+    path = log.segments[0].path
+    local.abandon()
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size * 3 // 5)
+    local.open()
+    assert [int(each) for each in content(local, topic="in")] == [*range(6), *range(10, 30)]
+    assert copy(local, 4, 16).messages_count == 2
+    assert copy(local, 6, 14, sequence=1).messages_count == 2
+    assert copy(local, 10, 10, sequence=1).messages_count == 12
+    commit(local, parts=[(0, 0, 2)])
+    assert [int(each) for each in content(local)] == [4, 5, *range(10, 20)]
+
+
+def test_a_cut_from_a_large_batch_is_copied_in_pieces(local):
+    """Of messages of any size, so that they are looked at one by one."""
+    sent = [b"x" * (n % 7 + 1) for n in range(COPY_MESSAGES + 30_000)]
+    local.send("s", "in", sent)
+    position = batches = 0
+    while position < len(sent) - 1:
+        copied = copy(local, 1 + position, len(sent), sequence=batches)
+        assert 0 < copied.messages_count - position <= COPY_MESSAGES + 10_000
+        position, batches = copied.messages_count, copied.batches_count
+    staged = next(iter(local.broker.transactions.staged.of(local.broker.catalog.topic("s", "t"))))[2]
+    assert all(each.message_count <= 10_000 for file in staged.files.values() for each in file.batches)
+    commit(local, parts=[(0, 0, batches)])
+    assert content(local) == sent[1:]
+
+
+def test_a_repetition_is_answered_even_if_the_source_is_gone(local):
+    fill(local, 3)
+    first = copy(local, 0, 3)
+    local.ask(rq.DeleteTopic("s", "in"))
+    assert copy(local, 0, 3) == first
 
 
 def test_copies_and_other_batches_are_parts_of_one_attempt(local):

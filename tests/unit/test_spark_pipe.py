@@ -77,12 +77,14 @@ def test_copies_have_exactly_the_messages_that_were_found(data, stored):
         offset += len(batch)
     first = data.draw(st.integers(0, offset))
     last = data.draw(st.integers(first, offset))
-    copies = RawCopies(data.draw(st.integers(200, 4000)), data.draw(st.integers(1, 50)))
+    batch_rows = data.draw(st.integers(1, 50))
+    copies = RawCopies(data.draw(st.integers(200, 4000)), batch_rows)
     found = []
     given = data.draw(st.sampled_from([bytes(buffer), buffer]), "read-only or not")
     for copy, count in copies.batches(columns(given).part(first, last)):
         view = memoryview(copy)
         layout = prove(view, count)
+        assert count <= max(batch_rows, *map(len, stored))
         verify_header(view, layout)
         verify_messages(view, layout)
         header = read_header(view)

@@ -74,7 +74,8 @@ def make_room(fd: int, position: int, length: int) -> None:
     """Have the file system find blocks for a large write, all at once; the file's size stays as it is.
 
     If they are found page by page as bytes are copied, a megabyte takes half as long again on ext4.
-    Where this fails, so will the write, and say why; or the file system cannot do it, and need not.
+    Where this fails, so will the write, and say why; or the file system cannot do it, and need not. On btrfs
+    files that room is made in are not compressed.
     """
     if _fallocate is not None:
         _fallocate(fd, _KEEP_SIZE, position, length)

@@ -2,7 +2,8 @@
 
 A split says which messages a task is to read: a partition and two offsets. Splits are the only rows that
 Spark sees; they pass through its planning, scheduling, retries and checkpoint like any other rows. The
-messages go from the broker to a Python worker and from there to the broker, and never into the JVM.
+messages go from the broker to a Python worker and from there to the broker, or do not even leave the broker;
+never do they enter the JVM.
 
     borzoi_splits   the streaming source's plan (`plan`, `stream_reader`), one row for each split
     borzoi_pipe     a writer whose tasks fetch what a split names, transform it, and stage it (`epochs`)
@@ -147,7 +148,7 @@ class Copier:
     def _is_for_the_server(self) -> bool:
         """Whether the messages may stay where they are: one server has both topics, and nobody looks at them.
 
-        Who says how large batches are to be gets them from here.
+        Who wants batches of another size than the server makes gets them from here.
         """
         source = SourceOptions.of(self.source)
         return (

@@ -8,8 +8,9 @@ well.
 
 from dataclasses import dataclass
 
+from borzoi.client.values import PollingStrategy
 from borzoi.model.errors import NotFound
-from borzoi.model.replies import PartitionExtent, TopicExtent
+from borzoi.model.replies import TopicExtent
 from borzoi.spark.connections import borrowed
 from borzoi.spark.options import Target
 from borzoi.spark.plan import Split, lose
@@ -32,25 +33,33 @@ class Losses:
     def skip(self, split: Split, position: int) -> int:
         """Where the messages of a split go on, of which the server does not have that at `position`."""
         self.check_identity(split)  # which says better why
-        found = self._partition(split.partition_id)
-        end = split.end
-        if found is not None and position < found.first_offset:
-            end = min(found.first_offset, split.end)
+        following = self._first_from(split.partition_id, position)
+        is_left = following is not None and position < following < split.end
+        end = following if is_left and following is not None else split.end
         self.lost(split, position, end)
         return end
 
     def has_partition(self, partition_id: int) -> bool:
-        return self._partition(partition_id) is not None
+        extent = self._extent()
+        partitions = extent.partitions if extent is not None else ()
+        return any(each.partition_id == partition_id for each in partitions)
 
     def lost(self, split: Split, start: int, end: int) -> None:
         self._lose(
             f"partition {split.partition_id}: offsets [{start}, {end}) were deleted before they were read"
         )
 
-    def _partition(self, partition_id: int) -> PartitionExtent | None:
-        extent = self._extent()
-        partitions = extent.partitions if extent is not None else ()
-        return next((each for each in partitions if each.partition_id == partition_id), None)
+    def _first_from(self, partition_id: int, position: int) -> int | None:
+        """The offset of the first message at or behind a position."""
+        target, start = self.target, PollingStrategy.Offset(position)
+        try:
+            with borrowed(target) as client:
+                found = client.poll_messages(
+                    target.stream, target.topic, partition_id, start, 1, auto_commit=False
+                )
+        except NotFound:
+            return None
+        return found[0].offset if found else None
 
     def _extent(self) -> TopicExtent | None:
         try:

@@ -1,9 +1,10 @@
 """Batches as a topic has them become batches for another topic, without a look at payloads.
 
-A stored batch is sent again as it is: only its header says anew that it has no place yet. Messages keep their
-ids, headers, origin times and checksums. Two kinds of batches are made anew, from columns, with the same
-messages: parts of batches, because their messages do not count from 0; and small ones, of which as many as
-possible are put together, because a request for each costs more.
+A stored batch is sent again as it is: only its header says anew that it has no place yet. Two kinds of
+batches are made anew, from columns, with the same messages: parts of batches, because their messages do not
+count from 0; and small ones, of which as many as possible are put together, because a request for each costs
+more. All messages keep their ids, headers and origin times; those of batches that are made anew get new
+checksums, because these depend on a message's place in its batch.
 """
 
 import struct
@@ -44,17 +45,25 @@ class RawCopies:
         waiting_bytes = 0
         for batch, start, end in _held(found):
             if end - start == read_header(batch).message_count and self._is_sent_on(batch):
-                yield from _merged(found, first, last)
+                yield from self._merged(found, first, last)
                 yield restamped(batch), end - start
                 first, last, waiting_bytes = end, end, 0
                 continue
             size = len(batch)
             if waiting_bytes + size > self.batch_bytes or end - first > self.batch_rows:
-                yield from _merged(found, first, last)
+                yield from self._merged(found, first, last)
                 first, waiting_bytes = start, 0
             last = end
             waiting_bytes += size
-        yield from _merged(found, first, last)
+        yield from self._merged(found, first, last)
+
+    def _merged(self, found: Columns, first: int, last: int) -> Iterator[tuple[BytesLike, int]]:
+        """Messages `first` to `last`, the latter not included, in batches that are not too large."""
+        while first < last:
+            filled = int(np.searchsorted(found.starts, found.starts[first] + self.batch_bytes))
+            end = min(last, first + self.batch_rows, max(filled, first + 1))
+            yield from _assembled(found, first, end)
+            first = end
 
     def _is_sent_on(self, batch: memoryview) -> bool:
         is_whole = _DELTA.unpack_from(batch, _DELTA_AT)[0] == 0
@@ -82,17 +91,15 @@ def restamped(batch: memoryview) -> memoryview:
     return made
 
 
-def _merged(found: Columns, first: int, last: int) -> Iterator[tuple[BytesLike, int]]:
+def _assembled(found: Columns, first: int, last: int) -> Iterator[tuple[BytesLike, int]]:
     """Messages `first` to `last`, the latter not included, in as few batches as their times allow."""
-    if first == last:
-        return
     part = found.part(first, last)
     origins_us = part.origin_timestamps_us
     if int(origins_us.max()) - int(origins_us.min()) > U32_MAX:
         # Times that far apart have no place in one batch; those of either half may have.
         middle = (first + last) // 2
-        yield from _merged(found, first, middle)
-        yield from _merged(found, middle, last)
+        yield from _assembled(found, first, middle)
+        yield from _assembled(found, middle, last)
         return
     blocks = part.header_blocks() if part.has_headers else None
     yield assemble(part.payloads(), part.ids, blocks, origins_us), len(part)

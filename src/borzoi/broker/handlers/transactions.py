@@ -45,11 +45,12 @@ def stage_copy(context: Context, request: StageCopy) -> Copied:
         broker, context.session, request.stream, request.topic, request.partitioning
     )
     _check_producer(request.producer)
-    source = broker.catalog.topic(request.source_stream, request.source_topic)
-    broker.require(context.session, Access.POLL, source.stream.id, source.id)
-    log = source.partition(request.source_partition).log
     staged, head = broker.transactions.staged, _head(route, request)
+    # First: of a repetition only the answer is wanted, whatever has become of the source.
     if staged.awaits(route.topic, head, request.sequence):
+        source = broker.catalog.topic(request.source_stream, request.source_topic)
+        broker.require(context.session, Access.POLL, source.stream.id, source.id)
+        log = source.partition(request.source_partition).log
         for batch, count in copies(broker, log, request.offset, request.count, context.now_us):
             _stage(context, route, head, batch, prove(batch, count))
     return staged.so_far(route.topic, head)
