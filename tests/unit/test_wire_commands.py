@@ -32,7 +32,7 @@ PROTOCOL_OPERATIONS = {
     149: 605, 160: 101, 161: 121, 162: 122,
 }  # fmt: skip
 NON_REPLICATED = {1, 10, 11, 12, 13, 20, 21, 22, 31, 32, 41, 100, 102, 120, 200, 201, 300, 301, 600, 601, 606}
-BORZOIS_OWN = {9001, 9010, 9011, 9012, 9013, 9014}
+BORZOIS_OWN = {9001, 9010, 9011, 9012, 9013, 9014, 9015}
 
 
 def test_every_request_of_the_model_has_exactly_one_row():
