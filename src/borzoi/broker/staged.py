@@ -91,10 +91,10 @@ class StagedEpochs:
 
     def awaits(self, topic: Topic, head: StagedHead, sequence: int) -> bool:
         """Whether this is the next batch of an attempt; otherwise it is staged, or its epoch committed."""
-        last = topic.epochs.get(head.producer)
-        if last is not None and head.epoch <= last.epoch:
+        found = self.so_far(topic, head)
+        if found.is_committed:
             return False
-        staged_count = self.so_far(topic, head).batches_count
+        staged_count = found.batches_count
         if sequence > staged_count:
             raise StagedOutOfOrder(
                 f"batch {sequence} of attempt {head.attempt} at task {head.task}, but "

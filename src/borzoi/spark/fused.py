@@ -137,20 +137,18 @@ class Copier:
 
     def stage(self, splits: Iterable[Split], attempt: Attempt) -> TaskReport:
         target, is_stream = self.options.target, self.options.fail_on_data_loss
-        client = connected(target)
-        if self._is_for_the_server():
-            source = SourceOptions.of(self.source)
+        client, source = connected(target), SourceOptions.of(self.source)
+        if self._is_for_the_server(source):
             losses = Losses(source.target, source.fail_on_data_loss)
             placed = ((split, self._place(split)) for split in splits)
             return copy_all(client, target, attempt, placed, losses, is_stream=is_stream)
         return epochs.stage_all(client, target, attempt, self.batches(splits, attempt), is_stream=is_stream)
 
-    def _is_for_the_server(self) -> bool:
+    def _is_for_the_server(self, source: SourceOptions) -> bool:
         """Whether the messages may stay where they are: one server has both topics, and nobody looks at them.
 
         Who wants batches of another size than the server makes gets them from here.
         """
-        source = SourceOptions.of(self.source)
         return (
             not self.rows
             and source.data_directory is None

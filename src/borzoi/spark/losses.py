@@ -33,9 +33,9 @@ class Losses:
     def skip(self, split: Split, position: int) -> int:
         """Where the messages of a split go on, of which the server does not have that at `position`."""
         self.check_identity(split)  # which says better why
-        following = self._first_from(split.partition_id, position)
-        is_left = following is not None and position < following < split.end
-        end = following if is_left and following is not None else split.end
+        end = self._first_from(split.partition_id, position)
+        if end is None or not position < end < split.end:
+            end = split.end
         self.lost(split, position, end)
         return end
 

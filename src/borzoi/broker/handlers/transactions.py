@@ -24,12 +24,8 @@ from borzoi.wire.batch import Layout, prove, verify_messages
 
 def stage_messages(context: Context, request: StageMessages) -> Staged:
     """Everything that a send would be refused for, this is refused for, before anything is written."""
-    broker = context.broker
-    route = messages.resolve_send(
-        broker, context.session, request.stream, request.topic, request.partitioning
-    )
-    _check_producer(request.producer)
-    staged, head = broker.transactions.staged, _head(route, request)
+    route, head = _target(context, request)
+    staged = context.broker.transactions.staged
     batch = memoryview(request.batch)
     layout = prove(batch, request.messages_count)
     if staged.awaits(route.topic, head, request.sequence):
@@ -40,14 +36,11 @@ def stage_messages(context: Context, request: StageMessages) -> Staged:
 
 def stage_copy(context: Context, request: StageCopy) -> Copied:
     """Needs the right to poll the one topic, and to send to the other."""
-    broker = context.broker
-    route = messages.resolve_send(
-        broker, context.session, request.stream, request.topic, request.partitioning
-    )
-    _check_producer(request.producer)
-    staged, head = broker.transactions.staged, _head(route, request)
+    route, head = _target(context, request)
+    staged = context.broker.transactions.staged
     # First: of a repetition only the answer is wanted, whatever has become of the source.
     if staged.awaits(route.topic, head, request.sequence):
+        broker = context.broker
         source = broker.catalog.topic(request.source_stream, request.source_topic)
         broker.require(context.session, Access.POLL, source.stream.id, source.id)
         log = source.partition(request.source_partition).log
@@ -56,8 +49,13 @@ def stage_copy(context: Context, request: StageCopy) -> Copied:
     return staged.so_far(route.topic, head)
 
 
-def _head(route: SendRoute, request: StageMessages | StageCopy) -> StagedHead:
-    return StagedHead(
+def _target(context: Context, request: StageMessages | StageCopy) -> tuple[SendRoute, StagedHead]:
+    """Where the messages are to go, and whose they are."""
+    route = messages.resolve_send(
+        context.broker, context.session, request.stream, request.topic, request.partitioning
+    )
+    _check_producer(request.producer)
+    return route, StagedHead(
         route.topic.created_at_us, request.producer, request.epoch, request.task, request.attempt
     )
 
