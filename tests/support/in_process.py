@@ -230,13 +230,18 @@ def numbered(polled: Any) -> list[tuple[int, bytes]]:
 
 
 class LocalServer:
-    """A listening server in a thread; `settings` are texts by the configuration's key."""
+    """A listening server in a thread; `settings` are texts by the configuration's key.
+
+    Expired tokens stay unless a test asks for their removal: chores run every few milliseconds here, and one
+    that removes them would race with the test that shows one.
+    """
 
     def __init__(self, path: Path, settings: Mapping[str, str] | None = None) -> None:
         flags = {
             "system.path": str(path),
             "tcp.address": "127.0.0.1:0",
             "system.state.enforce_fsync": "false",
+            "personal_access_token.cleaner.enabled": "false",
             **(settings or {}),
         }
         self.config = load(path=None, env={}, flags=flags).config

@@ -89,7 +89,7 @@ def test_wrong_credentials_are_one_answer(server, dialect, username, password):
         assert client.status(Code.GET_STREAMS) == er.Unauthenticated.code
 
 
-def test_tokens_are_made_used_and_revoked(server, client, dialect):
+def test_tokens_are_made_used_and_revoked(server, client, dialect, stream):
     name = a_name("token")
     token = client.request(rq.CreateToken(name, 0)).token
     assert len(token) <= 100
