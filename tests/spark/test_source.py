@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import uuid
+from contextlib import contextmanager
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -153,16 +154,24 @@ class TestChanges:
         assert f"partition 0: offsets [1, {first}) were deleted by retention" in self.failure(topic, **unseen)
         assert len(topic.read(**unseen, failOnDataLoss="false")) == 31 - first
 
-    def test_a_partition_that_is_added_is_read_while_the_query_runs(self, topic):
+    @contextmanager
+    def running(self, topic, **given):
+        """A query that goes on until the block ends, and what it has read."""
         seen = []
         query = (
-            topic.texts(startingOffsets="latest")
+            topic.texts(**given)
             .writeStream.option("checkpointLocation", topic.checkpoint)
             .foreachBatch(lambda batch, number: seen.extend(row[0] for row in batch.collect()))
             .start()
         )
         try:
             query.processAllAvailable()
+            yield query, seen
+        finally:
+            query.stop()
+
+    def test_a_partition_that_is_added_is_read_while_the_query_runs(self, topic):
+        with self.running(topic, startingOffsets="latest") as (query, seen):
             topic.client.create_partitions("s", "t", 1)
             topic.send(2, "new")
             query.processAllAvailable()
@@ -171,8 +180,19 @@ class TestChanges:
             topic.send(0, "after the restart")
             query.processAllAvailable()
             assert seen == ["new", "after the restart"]
-        finally:
-            query.stop()
+
+    def test_a_topic_that_is_away_is_waited_for_if_the_user_wants_so(self, topic):
+        with self.running(topic, failOnDataLoss="false", publishOffsets="false") as (query, seen):
+            topic.send(0, "old")
+            query.processAllAvailable()
+            topic.client.delete_topic("s", "t")
+            query.processAllAvailable()
+            assert query.isActive
+            topic.server.advance(1)
+            topic.client.create_topic("s", "t", 1)
+            topic.send(0, "new")
+            query.processAllAvailable()
+            assert seen == ["old", "new"]
 
 
 class TestProgress:

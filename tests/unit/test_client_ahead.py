@@ -103,7 +103,10 @@ def test_one_read_at_a_time(client):
     reads = Ahead(client)
     with pytest.raises(RuntimeError, match="nothing has been asked for"):
         reads.take()
+    assert not reads.is_under_way
     reads.send(poll(0))
+    assert reads.is_under_way
     with pytest.raises(RuntimeError, match="has not been taken"):
         reads.send(poll(10))
     assert len(reads.take()) == 10
+    assert not reads.is_under_way

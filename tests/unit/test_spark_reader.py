@@ -189,8 +189,10 @@ class TestStream:
         assert reader.latestOffset(second, DEFAULT) == second
 
     def test_the_end_of_the_topic_is_reported_for_the_lag(self, topic):
-        reader = topic.stream_reader()
+        reader = topic.stream_reader(maxRowsPerTrigger="1")
+        assert reader.reportLatestOffset() is None  # Spark never asks before it has asked for the other
         topic.send(0, "a", "b")
+        assert reader.latestOffset(reader.initialOffset(), DEFAULT)["partitions"] == {"0": 1, "1": 0}
         assert reader.reportLatestOffset()["partitions"] == {"0": 2, "1": 0}
 
     def test_many_splits_read_the_same_as_one(self, topic):
@@ -303,6 +305,7 @@ class TestLoss:
         with pytest.raises(TopicIdNotFound):
             strict.latestOffset(start, DEFAULT)
         assert patient.latestOffset(start, DEFAULT) == start
+        assert patient.reportLatestOffset() is None
         assert "waits for it to come back" in caplog.text
 
     def test_a_deleted_partition_fails_the_query(self, topic):

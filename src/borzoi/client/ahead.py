@@ -33,16 +33,21 @@ class _Sent(NamedTuple):
 
 
 class Ahead(Generic[T]):
-    """On one client, which nobody else may use meanwhile. At most one read is under way."""
+    """On one client, which nobody else may use meanwhile. At most one read is under way on a client."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._wanted: Call[T] | None = None
         self._sent: _Sent | None = None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Something was asked for whose answer has not been taken."""
+        return self._wanted is not None
+
     def send(self, call: Call[T]) -> None:
         """Ask for something; if there is no connection at the moment, that is left to `take`."""
-        if self._wanted is not None:
+        if self.is_under_way:
             raise RuntimeError("the answer to the last read has not been taken")
         self._wanted = call
         link = self._client._recovery.link

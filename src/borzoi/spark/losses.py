@@ -24,7 +24,10 @@ class Losses:
     fail: bool
 
     def check_identity(self, split: Split) -> None:
-        extent = self._extent()
+        self.compare(split, self._extent())
+
+    def compare(self, split: Split, extent: TopicExtent | None) -> None:
+        """The topic as it was when the read was planned, and as it is now; None if it is gone."""
         if extent is None:
             self._lose("it was deleted while it was read")
         elif extent.created_at_us != split.created_at_us:

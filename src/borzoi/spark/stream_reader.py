@@ -45,6 +45,7 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topic = topic_of(options)
         self._target: Positions | None = None  # of a query that ends when it gets there
         self._publisher: Publisher | None = None
+        self._extent: TopicExtent | None = None  # as `latestOffset` saw it
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name, as below
         extent = self._topic.extent()
@@ -63,8 +64,9 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         begin = Positions.from_json(start)
         self._publish(begin)
+        self._extent = None
         try:
-            extent = self._topic.extent()
+            self._extent = extent = self._topic.extent()
         except NotFound as error:
             if self._options.fail_on_data_loss:
                 raise
@@ -82,8 +84,9 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         return Positions(extent.created_at_us, seen).to_json()
 
-    def reportLatestOffset(self) -> Json:  # noqa: N802
-        return Positions.at_end(self._topic.extent()).to_json()
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802
+        """Asked for right after `latestOffset`. Nothing is known of a topic that is away."""
+        return None if self._extent is None else Positions.at_end(self._extent).to_json()
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         extent = self._topic.extent()
