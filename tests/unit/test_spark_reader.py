@@ -304,9 +304,10 @@ class TestLoss:
         topic.client.delete_topic("s", "t")
         with pytest.raises(TopicIdNotFound):
             strict.latestOffset(start, DEFAULT)
-        assert patient.latestOffset(start, DEFAULT) == start
+        for _ in range(3):
+            assert patient.latestOffset(start, DEFAULT) == start
         assert patient.reportLatestOffset() is None
-        assert "waits for it to come back" in caplog.text
+        assert caplog.text.count("waits for it to come back") == 1
 
     def test_a_deleted_partition_fails_the_query(self, topic):
         reader = topic.stream_reader()

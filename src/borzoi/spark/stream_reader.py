@@ -46,6 +46,7 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Positions | None = None  # of a query that ends when it gets there
         self._publisher: Publisher | None = None
         self._extent: TopicExtent | None = None  # as `latestOffset` saw it
+        self._is_away = False  # the topic, and the user knows
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name, as below
         extent = self._topic.extent()
@@ -70,8 +71,11 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except NotFound as error:
             if self._options.fail_on_data_loss:
                 raise
-            logger.warning("failOnDataLoss is off: %s; the query waits for it to come back", error)
+            if not self._is_away:
+                logger.warning("failOnDataLoss is off: %s; the query waits for it to come back", error)
+            self._is_away = True
             return start
+        self._is_away = False
         begins, losses = plan.begins(begin, extent)
         plan.lose(self._options.target, losses, fail=self._options.fail_on_data_loss)
         ends = plan.ends(begins, extent, self._target_in(extent), self._limits(limit), self._topic.extent)
