@@ -123,6 +123,18 @@ class TestStarting:
         topic.send(0, "new")
         assert topic.read(startingOffsets="earliest") == ["new"]
 
+    def test_latest_stays_where_it_was_when_the_first_batch_is_repeated(self, topic):
+        def fail(batch, number):
+            raise RuntimeError("the sink is not ready")
+
+        topic.send(0, "old", "old")
+        first = topic.texts(startingOffsets="latest").writeStream.foreachBatch(fail)
+        query = first.option("checkpointLocation", topic.checkpoint).start()
+        with pytest.raises(StreamingQueryException, match="the sink is not ready"):
+            query.awaitTermination(TIMEOUT_S)
+        topic.send(0, "new")
+        assert topic.read(startingOffsets="latest") == ["new"]
+
 
 class TestChanges:
     def failure(self, topic, **given):

@@ -55,6 +55,12 @@ class TestPositions:
         assert json.dumps(one.to_json()) == json.dumps(other.to_json())
         assert one.to_json() == {"created_at": 5, "partitions": {"2": 7, "10": 1}}
 
+    def test_the_end_of_a_first_batch_says_where_that_began(self):
+        end = Positions(5, {0: 7}, began=Positions(4, {0: 3}))
+        assert Positions.from_json(json.loads(json.dumps(end.to_json()))) == end
+        assert end.is_at(Positions(5, {0: 7}))
+        assert not end.is_at(Positions(4, {0: 7}))
+
     @pytest.mark.parametrize(
         "text",
         [
@@ -64,6 +70,7 @@ class TestPositions:
             '{"created_at": 1, "partitions": {"x": 1}}',
             '{"created_at": 1, "partitions": {"0": -1}}',
             '{"created_at": "now", "partitions": {}}',
+            '{"created_at": 1, "partitions": {}, "began": {"0": 1}}',
         ],
     )
     def test_what_another_source_wrote_is_refused(self, text):

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from borzoi.client.values import Consumer
 from borzoi.model.errors import CannotEstablishConnection, InvalidOptionValue, TopicIdNotFound
+from borzoi.spark import plan
 from borzoi.spark.connections import close_all
 from borzoi.spark.filters import Bounds, FilterTaker, Interval
 from borzoi.spark.plan import DataLoss
@@ -114,6 +115,31 @@ class TestStream:
         topic.send(0, "a")
         assert topic.stream_reader(startingOffsets="latest").initialOffset()["partitions"] == {"0": 1, "1": 0}
 
+    def test_messages_that_come_while_the_first_batch_is_planned_are_read_once(self, topic):
+        topic.send(0, "old", "old")
+        reader = topic.stream_reader(startingOffsets="latest")
+        start = reader.initialOffset()
+        topic.send(0, "a")
+        end = through_json(reader.latestOffset(start, DEFAULT))
+        topic.send(0, "b")
+        # Spark does not keep the start of the first batch but asks again, here and after a restart.
+        assert between(reader, reader.initialOffset(), end) == ["a"]
+        restarted = topic.stream_reader(startingOffsets="latest")
+        assert between(restarted, restarted.initialOffset(), end) == ["a"]
+        later = through_json(restarted.latestOffset(end, DEFAULT))
+        assert between(restarted, end, later) == ["b"]
+        assert restarted.latestOffset(later, DEFAULT) == later
+
+    def test_a_first_batch_without_messages_stays_so_when_it_is_repeated(self, topic):
+        topic.send(0, "old")
+        reader = topic.stream_reader(startingOffsets="latest")
+        end = through_json(reader.latestOffset(reader.initialOffset(), DEFAULT))
+        assert reader.latestOffset(end, DEFAULT) == end  # or Spark would make empty batches for ever
+        topic.send(0, "new")
+        restarted = topic.stream_reader(startingOffsets="latest")
+        assert between(restarted, restarted.initialOffset(), end) == []
+        assert between(restarted, end, restarted.latestOffset(end, DEFAULT)) == ["new"]
+
     def test_it_can_start_where_a_group_is(self, topic):
         topic.send(0, "a", "b", "c")
         topic.client.create_consumer_group("s", "t", "billing")
@@ -139,6 +165,8 @@ class TestStream:
         reader = topic.stream_reader(startingOffsets="latest")
         start = reader.initialOffset()
         topic.client.create_partitions("s", "t", 1)
+        start = reader.latestOffset(start, DEFAULT)
+        assert start["partitions"] == {"0": 0, "1": 0}
         assert reader.latestOffset(start, DEFAULT) == start
         topic.send(2, "new")
         end = reader.latestOffset(start, DEFAULT)
@@ -308,6 +336,36 @@ class TestLoss:
             assert patient.latestOffset(start, DEFAULT) == start
         assert patient.reportLatestOffset() is None
         assert caplog.text.count("waits for it to come back") == 1
+
+    def test_it_is_waited_for_too_if_it_went_between_plan_and_tasks(self, topic, caplog):
+        topic.send(0, "a")
+        strict, patient = topic.stream_reader(), topic.stream_reader(failOnDataLoss="false")
+        start = strict.initialOffset()
+        end = strict.latestOffset(start, DEFAULT)
+        topic.client.delete_topic("s", "t")
+        with pytest.raises(TopicIdNotFound):
+            strict.partitions(start, end)
+        assert patient.partitions(start, end) == []
+        assert patient.latestOffset(end, DEFAULT) == end
+        assert caplog.text.count("waits for it to come back") == 1
+
+    def test_a_partition_that_goes_while_a_batch_is_planned_is_named(self, topic, monkeypatch):
+        topic.send(0, "a")
+        topic.send(1, "b")
+        strict, patient = topic.stream_reader(), topic.stream_reader(failOnDataLoss="false")
+        start = strict.initialOffset()
+        end = strict.latestOffset(start, DEFAULT)
+        splits = plan.splits
+
+        def late(*args, **kwargs):
+            monkeypatch.undo()
+            topic.client.delete_partitions("s", "t", 1)
+            return splits(*args, **kwargs)
+
+        monkeypatch.setattr(plan, "splits", late)
+        with pytest.raises(DataLoss, match="partition 1 was deleted; offset 0 was next"):
+            strict.partitions(start, end)
+        assert between(patient, start, end) == ["a"]
 
     def test_a_deleted_partition_fails_the_query(self, topic):
         reader = topic.stream_reader()

@@ -7,9 +7,13 @@
     created_at   when the topic was made, in microseconds: a topic that was deleted and made again under its
                  old name is another topic, and the offsets of the old one say nothing about it
     partitions   for each partition the offset of the first message that was not read
+    began        in the end of a query's first micro-batch only: the positions where that begins
 
 A partition that is not named has not been seen yet: its first message is the next one. Equal positions have
 the same text, because Spark compares texts to find out whether there is something new.
+
+Spark does not write down where a query's first micro-batch begins. It asks again, right away and whenever
+that micro-batch is repeated, and the end of a topic is another one by then. So its end says it.
 
 A `Bound` is what an option says: a word, a moment, or something for each partition. It becomes offsets when a
 query starts, once. Nothing here talks to a server.
@@ -38,10 +42,12 @@ class CheckpointDamaged(  # noqa: N818 - named like the platform's other errors
 class Positions:
     created_at_us: int
     next_offsets: Mapping[int, int]
+    began: Self | None = None
 
     def to_json(self) -> dict[str, Any]:
         partitions = {str(number): self.next_offsets[number] for number in sorted(self.next_offsets)}
-        return {"created_at": self.created_at_us, "partitions": partitions}
+        written: dict[str, Any] = {"created_at": self.created_at_us, "partitions": partitions}
+        return written if self.began is None else written | {"began": self.began.to_json()}
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -49,10 +55,17 @@ class Positions:
             case {"created_at": int(created_at_us), "partitions": dict(partitions)} if all(
                 map(_is_position, partitions.items())
             ):
-                return cls(created_at_us, {int(number): offset for number, offset in partitions.items()})
+                offsets = {int(number): offset for number, offset in partitions.items()}
+                return cls(
+                    created_at_us, offsets, cls.from_json(value["began"]) if "began" in value else None
+                )
         raise CheckpointDamaged(
             f"{value!r} is not what this source writes; was the checkpoint another query's?"
         )
+
+    def is_at(self, other: Self) -> bool:
+        """Both name the same place."""
+        return (self.created_at_us, self.next_offsets) == (other.created_at_us, other.next_offsets)
 
     @classmethod
     def at_end(cls, extent: TopicExtent) -> Self:

@@ -10,8 +10,9 @@ to see; what Spark asks to start from is behind it for good, so that is what is 
 
 import logging
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -36,6 +37,7 @@ from borzoi.spark.workers import hang_up_quietly, settle
 logger = logging.getLogger("borzoi.spark")
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -43,15 +45,20 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._fetcher = fetcher
         self._topic = topic_of(options)
+        self._initial: Positions | None = None
+        self._is_first = True  # the micro-batch that is planned
         self._target: Positions | None = None  # of a query that ends when it gets there
         self._publisher: Publisher | None = None
         self._extent: TopicExtent | None = None  # as `latestOffset` saw it
         self._is_away = False  # the topic, and the user knows
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name, as below
-        extent = self._topic.extent()
-        found = resolve(self._options.starting, extent, self._topic, self._options.group)
-        return Positions(extent.created_at_us, found).to_json()
+        """Asked for more than once: every time with the same answer."""
+        if self._initial is None:
+            extent = self._topic.extent()
+            found = resolve(self._options.starting, extent, self._topic, self._options.group)
+            self._initial = Positions(extent.created_at_us, found)
+        return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         limits = self._options.limits
@@ -66,16 +73,14 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = Positions.from_json(start)
         self._publish(begin)
         self._extent = None
-        try:
-            self._extent = extent = self._topic.extent()
-        except NotFound as error:
-            if self._options.fail_on_data_loss:
-                raise
-            if not self._is_away:
-                logger.warning("failOnDataLoss is off: %s; the query waits for it to come back", error)
-            self._is_away = True
-            return start
-        self._is_away = False
+        end = self._unless_away(lambda: self._end(begin, limit), begin)
+        self._is_first = self._is_first and begin == self._initial
+        if self._is_first:
+            return replace(end, began=begin).to_json()
+        return start if end.is_at(begin) else end.to_json()
+
+    def _end(self, begin: Positions, limit: ReadLimit) -> Positions:
+        extent = self._topic.extent()
         begins, losses = plan.begins(begin, extent)
         plan.lose(self._options.target, losses, fail=self._options.fail_on_data_loss)
         ends = plan.ends(begins, extent, self._target_in(extent), self._limits(limit), self._topic.extent)
@@ -86,24 +91,31 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, end in ends.items()
             if end or (is_same_topic and number in begin.next_offsets)
         }
-        return Positions(extent.created_at_us, seen).to_json()
+        self._extent = extent
+        return Positions(extent.created_at_us, seen)
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         """Asked for right after `latestOffset`. Nothing is known of a topic that is away."""
         return None if self._extent is None else Positions.at_end(self._extent).to_json()
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        stop = Positions.from_json(end)
+        begin = stop.began or Positions.from_json(start)
+        nothing: list[plan.Split] = []
+        found = self._unless_away(lambda: self._splits(begin, stop), nothing)
+        return [InputPartition(split) for split in found]
+
+    def _splits(self, begin: Positions, stop: Positions) -> list[plan.Split]:
         extent = self._topic.extent()
-        wanted, losses = plan.ranges(Positions.from_json(start), Positions.from_json(end), extent)
+        wanted, losses = plan.ranges(begin, stop, extent)
         plan.lose(self._options.target, losses, fail=self._options.fail_on_data_loss)
-        found = plan.splits(
+        return plan.splits(
             wanted,
             extent.created_at_us,
             self._topic.extent,
             split_bytes_max=self._options.split_bytes_max,
             splits_min=self._options.splits_min,
         )
-        return [InputPartition(split) for split in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()
@@ -117,6 +129,23 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._publisher.stop()
         if isinstance(sys.exc_info()[1], EOFError):
             hang_up_quietly()
+
+    def _unless_away(self, planned: Callable[[], T], otherwise: T) -> T:
+        """A plan, made again if a partition went away meanwhile; the other if the whole topic is away."""
+        try:
+            try:
+                found = planned()
+            except NotFound:
+                found = planned()
+        except NotFound as error:
+            if self._options.fail_on_data_loss:
+                raise
+            if not self._is_away:
+                logger.warning("failOnDataLoss is off: %s; the query waits for it to come back", error)
+            self._is_away = True
+            return otherwise
+        self._is_away = False
+        return found
 
     def _publish(self, positions: Positions) -> None:
         if not self._options.is_published:
