@@ -28,11 +28,12 @@ from test_broker_transactions import (
     staged_files,
 )
 
-from borzoi.broker import application, transactions, upkeep
+from borzoi.broker import application, staged, transactions, upkeep
 from borzoi.broker.pending import AfterWork, run_at_once
 from borzoi.model import requests as rq
 from borzoi.model.errors import (
     CannotAppendMessage,
+    CannotReadMessage,
     CannotSyncFile,
     CannotWriteToFile,
     EpochMismatch,
@@ -412,6 +413,44 @@ def test_a_full_disk_delays_what_is_decided_and_loses_nothing(local, full_disk):
     commit(local, parts=PARTS)
     assert all_content(local) == IN_ORDER
     assert last_epoch(local).epoch == 1
+
+
+@pytest.mark.parametrize("unreadable", ["all", "one"])
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_staged_files_that_cannot_be_read_at_a_start_are_not_lost(
+    local, full_disk, monkeypatch, unreadable, is_decided
+):
+    stage_all(local)
+    if is_decided:
+        full_disk.room_bytes = 500
+        with pytest.raises(CannotAppendMessage):
+            commit(local, parts=PARTS)
+        full_disk.room_bytes = None
+    files = staged_files(local)
+    refused = files if unreadable == "all" else files[1:2]
+    open_staged = staged.open_staged
+
+    def failing(path, report):
+        if path in refused:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return open_staged(path, report)
+
+    monkeypatch.setattr(staged, "open_staged", failing)
+    crash(local)
+    assert staged_files(local) == files
+    assert local.events.of("staged batches not readable")
+    if is_decided:
+        with pytest.raises(CannotReadMessage):
+            commit(local, parts=PARTS)
+        assert sorted_content(local) != ALL
+    monkeypatch.setattr(staged, "open_staged", open_staged)
+    if not is_decided and unreadable == "all":
+        crash(local)  # nobody knew whose they were
+    commit(local, parts=PARTS)
+    assert all_content(local) == IN_ORDER
+    table = local.broker.transactions.staged
+    assert (table.size_bytes, table.attempts_count, table.batches_count) == (0, 0, 0)
+    assert not staged_files(local)
 
 
 @pytest.mark.parametrize("failing", range(1, 12))

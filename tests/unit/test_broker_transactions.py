@@ -1,5 +1,6 @@
 """Epochs in the broker: what is staged, committed, aborted, and what a crash leaves of it."""
 
+import os
 import shutil
 
 import pytest
@@ -378,6 +379,35 @@ def test_no_more_is_staged_than_allowed(local, tmp_path):
     stage(local, [b"a"], sequence=1)
     with pytest.raises(StagingFull):
         stage(local, [b"a"], sequence=2)
+
+
+def test_of_attempts_at_one_task_the_newest_are_kept(local):
+    table = local.broker.transactions.staged
+    stage(local, [b"other task"], task=1)
+    for attempt in (50, 40, 30, 20, 10):  # numbers say nothing about the order
+        stage(local, [b"a"], attempt=attempt)
+    assert {path.stem for path in staged_files(local)} == {"1-0", "0-40", "0-30", "0-20", "0-10"}
+    assert (table.attempts_count, table.batches_count) == (5, 5)
+    assert table.size_bytes == sum(path.stat().st_size for path in staged_files(local))
+    with pytest.raises(StagedOutOfOrder):
+        stage(local, [b"a"], attempt=50, sequence=1)
+    for age_s, attempt in enumerate((10, 20, 30, 40)):  # a clock's tick may be longer than all of this took
+        (path,) = [path for path in staged_files(local) if path.stem == f"0-{attempt}"]
+        os.utime(path, (1_000_000 - age_s, 1_000_000 - age_s))
+    crash(local)
+    stage(local, [b"b"], attempt=5)
+    assert {path.stem for path in staged_files(local)} == {"1-0", "0-30", "0-20", "0-10", "0-5"}
+    commit(local, parts=((0, 5, 1), (1, 0, 1)))
+    assert content(local) == [b"b", b"other task"]
+    assert (table.attempts_count, staged_files(local)) == (5, [])
+
+
+def test_no_attempt_is_dropped_while_a_commit_is_under_way(local, monkeypatch):
+    for attempt in range(4):
+        stage(local, [b"a"], attempt=attempt)
+    monkeypatch.setattr(local.broker.transactions, "is_busy", lambda topic, producer: True)
+    stage(local, [b"a"], attempt=4)
+    assert len(staged_files(local)) == 5
 
 
 def test_a_topic_knows_so_many_producers_and_forgets_the_one_silent_the_longest(tmp_path):

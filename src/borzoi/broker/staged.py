@@ -6,7 +6,7 @@ decided by `borzoi.broker.transactions`.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING
 from borzoi.broker import events as ev
 from borzoi.broker.catalog import Partition, Topic
 from borzoi.log.staging import SUFFIX, StagedFile, StagedHead, epoch_name, open_staged
-from borzoi.model.errors import CannotWriteToFile, StagedOutOfOrder, StagingFull, TooManyProducers
-from borzoi.model.limits import STAGED_ATTEMPTS_MAX, STAGED_BATCHES_MAX
+from borzoi.model.errors import (
+    CannotReadMessage,
+    CannotWriteToFile,
+    StagedOutOfOrder,
+    StagingFull,
+    TooManyProducers,
+)
+from borzoi.model.limits import STAGED_ATTEMPTS_MAX, STAGED_ATTEMPTS_PER_TASK_MAX, STAGED_BATCHES_MAX
 from borzoi.model.replies import Copied
 
 if TYPE_CHECKING:
@@ -25,13 +31,14 @@ TopicKey = tuple[int, int]
 
 
 class StagedEpoch:
-    """What is staged for one epoch, by task and attempt."""
+    """What is staged for one epoch, by task and attempt, the oldest first."""
 
-    __slots__ = ("directory", "files", "touched_at_us")
+    __slots__ = ("directory", "files", "touched_at_us", "unread")
 
     def __init__(self, directory: Path, now_us: int) -> None:
         self.directory = directory
         self.files: dict[tuple[int, int], StagedFile] = {}
+        self.unread: list[Path] = []  # files that could not be read at the start
         self.touched_at_us = now_us
 
 
@@ -54,25 +61,46 @@ class StagedEpochs:
 
     def _take_back(self, topic: Topic, directory: Path, now_us: int) -> None:
         found = StagedEpoch(directory, now_us)
-        whose: tuple[str, int] | None = None
-        for path in sorted(directory.glob(f"*{SUFFIX}")):
+        for path in sorted(directory.glob(f"*{SUFFIX}"), key=_changed_at):
             try:
-                file = open_staged(path, self._report)
+                self._take_back_file(topic, found, path)
             except OSError as error:
-                self._report(f"{path}: {error}")
-                continue
-            if file is None or not _belongs(file.head, topic, directory):
-                with suppress(OSError):
-                    path.unlink()
-                continue
-            found.files[file.head.task, file.head.attempt] = file
-            whose = file.head.producer, file.head.epoch
+                self._broker.logger.error("staged batches not readable", path=str(path), reason=str(error))
+                found.unread.append(path)
+        whose = next(((file.head.producer, file.head.epoch) for file in found.files.values()), None)
+        if whose is None and found.unread:
+            whose = _decided(topic, directory)
+            if whose is None:
+                return  # whose it is can only be read in the files; the next start tries again
         if whose is None or not _is_open(topic, *whose):
             self._remove(directory)
             return
         producer, epoch = whose
         self._staged.setdefault(key_of(topic), {}).setdefault(producer, {})[epoch] = found
         self._count(found, 1)
+
+    def _take_back_file(self, topic: Topic, staged: StagedEpoch, path: Path) -> StagedFile | None:
+        """A file as it was left; None if it was of no use and is removed. Raises OSError if nobody knows."""
+        file = open_staged(path, self._report)
+        if file is None or not _belongs(file.head, topic, staged.directory):
+            with suppress(OSError):
+                path.unlink()
+            return None
+        staged.files[file.head.task, file.head.attempt] = file
+        return file
+
+    def read_again(self, topic: Topic, staged: StagedEpoch) -> None:
+        """Read what could not be read at the start. Raises CannotReadMessage if it still cannot be."""
+        for path in list(staged.unread):
+            try:
+                file = self._take_back_file(topic, staged, path)
+            except FileNotFoundError:
+                file = None
+            except OSError as error:
+                raise CannotReadMessage(f"{path}: {error.strerror or error}") from error
+            staged.unread.remove(path)
+            if file is not None:
+                self._count_files([file], 1)
 
     def _report(self, text: str) -> None:
         self._broker.logger.warning("staged batches repaired", what=text)
@@ -132,6 +160,8 @@ class StagedEpochs:
         known = self.find(topic, producer, epoch)
         file = known.files.get((task, attempt)) if known is not None else None
         self.admit_producer(topic, producer, now_us)
+        if file is None and known is not None:
+            self._drop_old_attempts(topic, known, head)
         self._admit_batch(len(batch), is_new=file is None)
         epoch_staged = known or StagedEpoch(self.directory(topic, producer, epoch), now_us)
         if file is None:
@@ -154,6 +184,25 @@ class StagedEpochs:
         self.batches_count += 1
         self.size_bytes += file.size_bytes - size_bytes
         epoch_staged.touched_at_us = now_us
+
+    def _drop_old_attempts(self, topic: Topic, staged: StagedEpoch, head: StagedHead) -> None:
+        """Of attempts at one task only the newest are kept: the others are of tries that failed.
+
+        Or a query that fails time and again would fill up what is there for all producers. Nothing is dropped
+        while a commit is under way, which may have chosen it.
+        """
+        if self._broker.transactions.is_busy(topic, head.producer):
+            return
+        attempts = [key for key in staged.files if key[0] == head.task]
+        for key in attempts[: max(0, len(attempts) - STAGED_ATTEMPTS_PER_TASK_MAX + 1)]:
+            file = staged.files[key]
+            try:
+                file.path.unlink(missing_ok=True)
+            except OSError as error:
+                self._broker.logger.error("attempt not dropped", path=str(file.path), reason=str(error))
+                continue
+            del staged.files[key]
+            self._count_files([file], -1)
 
     def _admit_batch(self, size_bytes: int, *, is_new: bool) -> None:
         settings = self._broker.settings
@@ -228,7 +277,9 @@ class StagedEpochs:
             self._broker.logger.error("staged batches not removed", path=str(path), reason=str(error))
 
     def _count(self, staged: StagedEpoch, sign: int) -> None:
-        files = staged.files.values()
+        self._count_files(staged.files.values(), sign)
+
+    def _count_files(self, files: Collection[StagedFile], sign: int) -> None:
         self.attempts_count += sign * len(files)
         self.batches_count += sign * sum(len(file.batches) for file in files)
         self.size_bytes += sign * sum(file.size_bytes for file in files)
@@ -242,6 +293,21 @@ def _is_open(topic: Topic, producer: str, epoch: int) -> bool:
     """Whether anything that is staged for the epoch is still needed."""
     last = topic.epochs.get(producer)
     return last is None or epoch > last.epoch or (epoch == last.epoch and not last.is_applied)
+
+
+def _decided(topic: Topic, directory: Path) -> tuple[str, int] | None:
+    """The producer and epoch of a directory, if that epoch is decided."""
+    for last in topic.epochs.values():
+        if not last.is_applied and directory.name == epoch_name(last.producer, last.epoch):
+            return last.producer, last.epoch
+    return None
+
+
+def _changed_at(path: Path) -> tuple[int, Path]:
+    try:
+        return path.stat().st_mtime_ns, path
+    except OSError:
+        return 0, path
 
 
 def _belongs(head: StagedHead, topic: Topic, directory: Path) -> bool:

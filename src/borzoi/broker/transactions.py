@@ -108,6 +108,8 @@ class Transactions:
     ) -> list[tuple[StagedFile, int]]:
         """Files, by task, and how many of their batches count. Raises EpochMismatch if they do not fit."""
         staged = self.staged.find(topic, producer, epoch)
+        if staged is not None:
+            self.staged.read_again(topic, staged)
         chosen: list[tuple[StagedFile, int]] = []
         task = -1
         for part in sorted(parts, key=lambda part: part.task):
@@ -155,11 +157,11 @@ class Transactions:
             InSteps(self._finish_alone(topic, producer, now_us))
             for topic in self._broker.catalog.topics()
             for producer in _undone(topic)
-            if (*key_of(topic), producer) not in self._busy
+            if not self.is_busy(topic, producer)
         ]
 
     def _finish_alone(self, topic: Topic, producer: str, now_us: int) -> Steps[None]:
-        if (*key_of(topic), producer) in self._busy or producer not in _undone(topic):
+        if self.is_busy(topic, producer) or producer not in _undone(topic):
             return
         with self._hold(topic, producer):
             self._require(topic)
@@ -179,6 +181,9 @@ class Transactions:
         self._require(topic)
         if not is_wanted():
             return
+        staged = self.staged.find(topic, producer, decided.epoch)
+        if staged is not None:
+            self.staged.read_again(topic, staged)
         items = self._items(topic, decided)
         places = PlacesFile(self.staged.directory(topic, producer, decided.epoch))
         if decided.boot_id and boot_id() not in {"", decided.boot_id}:
@@ -298,7 +303,7 @@ class Transactions:
             for topic in self._broker.catalog.topics()
             for producer, epoch, staged in self.staged.of(topic)
             if staged.touched_at_us <= idle_since_us
-            and (*key_of(topic), producer) not in self._busy
+            and not self.is_busy(topic, producer)
             and not _is_decided(topic, producer, epoch)
         ]
         for topic, producer, epoch in due:
@@ -309,6 +314,10 @@ class Transactions:
         return len(due)
 
     # State
+
+    def is_busy(self, topic: Topic, producer: str) -> bool:
+        """Whether an epoch of the producer is being committed or appended."""
+        return (*key_of(topic), producer) in self._busy
 
     def _is_durable(self, topic: Topic) -> bool:
         return self._broker.settings.enforce_fsync or self._broker.options_of(topic).is_persisted

@@ -44,3 +44,5 @@ POLL_REPLY_BYTES_MAX = 16 << 20
 # What waits for its epoch to be committed, in the whole server: each costs memory, and an attempt a file.
 STAGED_ATTEMPTS_MAX = 65_536
 STAGED_BATCHES_MAX = 1 << 20
+# At one task of an epoch. Two can be at work, if one is thought dead and is not; the others have failed.
+STAGED_ATTEMPTS_PER_TASK_MAX = 4
