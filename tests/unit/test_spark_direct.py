@@ -1,6 +1,7 @@
 """Reading segment files instead of asking the server: alone, beside it, and from a copy."""
 
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -88,6 +89,35 @@ def test_what_a_copy_lacks_the_server_has(topic, borzoi_server, tmp_path):
     alone, given = options_of(borzoi_server, tmp_path / "copy", connected=False)
     with pytest.raises(DataLoss, match="offsets"):
         read(alone, given)
+
+
+def test_what_nobody_has_is_stepped_over_if_the_user_wants_so(topic, borzoi_server, tmp_path, caplog):
+    options, given = options_of(borzoi_server, tmp_path / "copy", connected=False, failOnDataLoss="false")
+    shutil.copytree(borzoi_server.path, tmp_path / "copy")
+    extent = topic_of(options).extent()
+    logs = sorted((tmp_path / "copy").rglob("partitions/1/*.log"))
+    first, second = int(logs[0].stem), int(logs[1].stem)
+    logs[0].unlink()
+    fetcher = fetcher_of(options, rows_of(options, given, source_schema(options)))
+    found = fetcher.fetch(Split(1, 2, 300, extent.created_at_us, SIZE))
+    table = pa.Table.from_batches(list(found)).select(["offset", "payload"]).to_pydict()
+    assert first < 2 < second
+    assert table == expected(second, 300)
+    assert f"offsets [2, {second}) are not in" in caplog.text
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_segments_that_go_while_they_are_listed_are_not_there(topic, borzoi_server, connected, monkeypatch):
+    options, given = options_of(borzoi_server, borzoi_server.path, connected=connected)
+    glob = Path.glob
+
+    def late(path, pattern):
+        """As if one more segment had been there a moment ago."""
+        found = list(glob(path, pattern))
+        return [*found, path / f"{2**63:020}.log"] if pattern == "*.log" else found
+
+    monkeypatch.setattr(Path, "glob", late)
+    assert read(options, given, 0, 200) == expected(0, 200)
 
 
 def test_times_are_found_in_files(topic, borzoi_server):

@@ -14,8 +14,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from borzoi.client.values import Consumer
 from borzoi.model.errors import CannotEstablishConnection, InvalidOptionValue, TopicIdNotFound
-from borzoi.spark import plan
-from borzoi.spark.connections import close_all
+from borzoi.spark import plan, publish
+from borzoi.spark.connections import close_all, new_client
 from borzoi.spark.filters import Bounds, FilterTaker, Interval
 from borzoi.spark.plan import DataLoss
 from borzoi.spark.source import BorzoiDataSource
@@ -403,16 +403,25 @@ class TestPublishing:
         reader.stop()
         assert topic.stored("spark") == 2
 
-    def test_members_of_the_group_keep_their_partitions(self, topic, caplog):
+    def test_members_of_the_group_keep_their_partitions(self, topic, caplog, monkeypatch):
         topic.client.create_consumer_group("s", "t", "billing")
         topic.client.join_consumer_group("s", "t", "billing")
         reader = topic.stream_reader(publishOffsets="true", group="billing")
         topic.send(0, "a")
+        made = []
+        monkeypatch.setattr(publish, "new_client", lambda target: made.append(new_client(target)) or made[-1])
         with caplog.at_level(logging.WARNING):
-            reader.commit(reader.latestOffset(reader.initialOffset(), DEFAULT))
+            for next_offset in range(1, 6):
+                reader.commit({"created_at": 1, "partitions": {"0": next_offset}})
+                reader._publisher._settle()
+            assert len(made) == 1
+            monkeypatch.setattr(reader._publisher, "_look_again_s", 0.0)
+            reader.commit({"created_at": 1, "partitions": {"0": 1}})
             reader.stop()
+        assert len(made) == 2
         assert topic.stored("billing") is None
-        assert 'not published as consumer group "billing": it has 1 other members' in caplog.text
+        said = 'not published as consumer group "billing": it has 1 other members'
+        assert caplog.text.count(said) == 1
 
     def test_a_failure_to_publish_is_a_warning_without_credentials(self, topic, caplog):
         reader = topic.stream_reader(publishOffsets="true", deadline="100ms")

@@ -10,6 +10,7 @@ Every run is compared with its hash in the index before it is given out; damage 
 import mmap
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from itertools import pairwise
@@ -75,7 +76,10 @@ class PartitionFiles:
 
 
 def list_segments(directory: Path, *, sealed_only: bool = False) -> list[SegmentFile]:
-    """The segments of a partition in order. Raises OSError if the directory cannot be read."""
+    """The segments of a partition in order, without those that are deleted meanwhile.
+
+    Raises OSError if the directory cannot be read.
+    """
     bases = sorted(
         int(path.stem)
         for path in directory.glob("*.log")
@@ -84,9 +88,11 @@ def list_segments(directory: Path, *, sealed_only: bool = False) -> list[Segment
     segments = []
     for base, next_base in pairwise(bases):
         path = _path(directory, base)
-        segments.append(SegmentFile(path, base, next_base, path.stat().st_size, is_sealed=True))
+        with suppress(FileNotFoundError):
+            segments.append(SegmentFile(path, base, next_base, path.stat().st_size, is_sealed=True))
     if bases and not sealed_only:
-        segments.append(_last_segment(_path(directory, bases[-1]), bases[-1]))
+        with suppress(FileNotFoundError):
+            segments.append(_last_segment(_path(directory, bases[-1]), bases[-1]))
     return segments
 
 

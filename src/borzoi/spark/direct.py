@@ -102,16 +102,22 @@ class DirectFetcher:
         position = split.start
         for found in _columns(directory, position, split.end, sealed_only=self.tail is not None):
             require_order(found, position, split.end)
-            if int(found.offsets[0]) != position:
-                break  # the directory lacks what comes before; perhaps the server has it
-            position += len(found)
+            first = int(found.offsets[0])
+            if first != position:
+                if self.tail is not None:
+                    break  # the directory lacks what comes before; perhaps the server has it
+                self._lost(split, position, first)
+            position = first + len(found)
             yield from self.rows.batches(found)
         if position >= split.end:
             return
         if self.tail is not None:
             yield from self.tail.fetch(replace(split, start=position))
             return
-        lost = f"partition {split.partition_id}: offsets [{position}, {split.end}) are not in {self.path}"
+        self._lost(split, position, split.end)
+
+    def _lost(self, split: Split, start: int, end: int) -> None:
+        lost = f"partition {split.partition_id}: offsets [{start}, {end}) are not in {self.path}"
         lose(self.target, [lost], fail=self.fail_on_data_loss)
 
 
@@ -141,7 +147,7 @@ def _columns(directory: Path, start: int, end: int, *, sealed_only: bool) -> Ite
                     position = int(kept.offsets[-1]) + 1
                     yield kept
         except FileNotFoundError:
-            return  # retention was faster
+            continue  # retention was faster
         if position >= end:
             return
 

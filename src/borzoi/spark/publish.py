@@ -11,6 +11,7 @@ wrong there is said once in the log and neither fails nor delays the query.
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -24,6 +25,8 @@ logger = logging.getLogger("borzoi.spark")
 
 # How long the end of a query waits for its last offsets to be published.
 _STOP_S = 2.0
+# How long a group that others are members of is left alone: to look costs a login.
+_LOOK_AGAIN_S = 30.0
 
 
 class Publisher:
@@ -40,6 +43,7 @@ class Publisher:
         self._client: Client | None = None
         self._sent: dict[int, int] = {}
         self._warned = ""
+        self._look_again_s = 0.0
 
     def publish(self, next_offsets: Mapping[int, int]) -> None:
         with self._changed:
@@ -81,8 +85,8 @@ class Publisher:
                     return
                 wanted = self._wanted
             try:
-                self._send(wanted)
-                self._warned = ""
+                if self._send(wanted):
+                    self._warned = ""
             except BorzoiError as error:
                 self._leave()
                 self._warn(redacted(str(error)))
@@ -91,17 +95,22 @@ class Publisher:
                     self._is_busy = False
                     self._changed.notify_all()
 
-    def _send(self, wanted: Mapping[int, int]) -> None:
+    def _send(self, wanted: Mapping[int, int]) -> bool:
+        """False: nothing may be published at the moment."""
         if self._client is None:
+            if time.monotonic() < self._look_again_s:
+                return False
             self._client = self._joined()
             if self._client is None:
-                return
+                self._look_again_s = time.monotonic() + _LOOK_AGAIN_S
+                return False
         where = self._target.stream, self._target.topic
         who = Consumer.group(self._group)
         for partition_id, next_offset in wanted.items():
             if next_offset and self._sent.get(partition_id) != next_offset:
                 self._client.store_consumer_offset(*where, partition_id, offset=next_offset - 1, consumer=who)
                 self._sent[partition_id] = next_offset
+        return True
 
     def _joined(self) -> Client | None:
         """A client that is the group's only member; None if there are others."""
