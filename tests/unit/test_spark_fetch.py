@@ -257,10 +257,24 @@ class TestDataLoss:
         with pytest.raises(DataLoss, match="deleted and created again while it was read"):
             list(BrokerFetcher(target, SOME).fetch(wanted))
 
-    def test_not_even_if_it_happens_while_it_is_read(self, target, borzoi, borzoi_server, monkeypatch):
+    def test_if_that_is_fine_with_the_user_nothing_is_read(self, target, borzoi, borzoi_server, caplog):
+        fetcher = BrokerFetcher(target, SOME, fail_on_data_loss=False)
+        borzoi.send_messages("s", "t", 0, ["old"] * 5)
+        wanted = split(borzoi)
+        borzoi.delete_topic("s", "t")
+        assert list(fetcher.fetch(wanted)) == []
+        borzoi_server.advance(1)
+        borzoi.create_topic("s", "t", 1)
+        borzoi.send_messages("s", "t", 0, ["new"] * 5)  # which the next micro-batch reads
+        assert list(fetcher.fetch(wanted)) == []
+        assert "it was deleted before it was read" in caplog.text
+        assert "it was deleted and created again before it was read" in caplog.text
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_not_even_if_it_happens_while_it_is_read(self, target, borzoi, borzoi_server, monkeypatch, fails):
         monkeypatch.setattr(fetch, "ANSWER_BYTES", 1)
         borzoi.send_messages("s", "t", 0, ["old"] * 5)
-        found = BrokerFetcher(target, SOME).fetch(split(borzoi))
+        found = BrokerFetcher(target, SOME, fail_on_data_loss=fails).fetch(split(borzoi))
         next(found)
         borzoi.delete_topic("s", "t")
         borzoi_server.advance(1)

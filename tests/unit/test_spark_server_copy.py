@@ -127,6 +127,21 @@ class TestDataLoss:
         assert [int(text[-5:]) for text in texts(client)] == list(range(first, 30))
         assert f"offsets [0, {first}) were deleted" in caplog.text
 
+    def test_of_a_topic_made_anew_nothing_is_copied_whatever_the_user_wants(
+        self, client, copy, borzoi_server, caplog
+    ):
+        send(client, 5)
+        wanted = split_of(client)
+        client.delete_topic("s", "in")
+        borzoi_server.advance(1)
+        client.create_topic("s", "in", 1)
+        send(client, 9)  # which the next micro-batch reads
+        with pytest.raises(DataLoss, match="deleted and created again while it was read"):
+            copy(wanted)
+        done, _ = copy(wanted, number=2, fail=False)
+        assert (done.messages_count, texts(client)) == (0, [])
+        assert "deleted and created again before it was read" in caplog.text
+
     def test_a_purged_topic_is_noticed(self, client, copy, caplog):
         send(client, 5)
         wanted = split_of(client)

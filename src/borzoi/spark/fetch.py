@@ -54,6 +54,8 @@ class BrokerFetcher:
 
     def fetch(self, split: Split) -> Iterator[pa.RecordBatch]:
         losses = Losses(self.target, self.fail_on_data_loss)
+        if losses.is_all_lost(split):
+            return
         with borrowed(self.target) as client:
             reading = _Reading(client, self.target, split)
             try:

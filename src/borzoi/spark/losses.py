@@ -3,7 +3,8 @@
 That is data loss: an error or, if the user wants so, a warning, and what is left is read. A topic that was
 deleted, or deleted and made anew under the same name, has lost everything: its messages are not those that
 were asked for. A task looks at that after its last message, because what it has read counts only if it ends
-well.
+well. If the topic was made anew meanwhile it does not end well, whatever the user wants: the rows may be the
+new topic's, which the next micro-batch reads. Tried again, the task sees that before its first message.
 """
 
 from dataclasses import dataclass
@@ -23,6 +24,17 @@ class Losses:
     target: Target
     fail: bool
 
+    def is_all_lost(self, split: Split) -> bool:
+        """Whether the topic is another one, and the user wants to go on all the same."""
+        if self.fail:
+            return False  # it is an error, after the last message
+        extent = self._extent()
+        if extent is not None and extent.created_at_us == split.created_at_us:
+            return False
+        what = "deleted" if extent is None else "deleted and created again"
+        self._lose(f"it was {what} before it was read")
+        return True
+
     def check_identity(self, split: Split) -> None:
         self.compare(split, self._extent())
 
@@ -31,7 +43,7 @@ class Losses:
         if extent is None:
             self._lose("it was deleted while it was read")
         elif extent.created_at_us != split.created_at_us:
-            self._lose("it was deleted and created again while it was read")
+            lose(self.target, ["it was deleted and created again while it was read"], fail=True)
 
     def skip(self, split: Split, position: int) -> int:
         """Where the messages of a split go on, of which the server does not have that at `position`."""

@@ -27,6 +27,8 @@ def copy_all(
     stager = Stager(client, target, attempt)
     stager.begin(is_stream=is_stream)
     for split, place in splits:
+        if not stager.is_committed and losses.is_all_lost(split):
+            continue
         position = split.start
         while position < split.end and not stager.is_committed:
             position = _copied(stager, split, place, position, losses)
