@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from borzoi.client.values import Partitioning, PollingStrategy
-from borzoi.model.errors import Disconnected, EpochMismatch, TopicNameNotFound
+from borzoi.model.errors import Disconnected, EpochMismatch, TaskTimeout, TopicNameNotFound
 from borzoi.model.replies import EpochCommitted, ProducerEpoch, Staged
 from borzoi.spark import epochs
 from borzoi.spark.connections import close_all
@@ -239,6 +239,59 @@ def test_a_broker_that_restarts_within_an_epoch_does_not_fail_it(topic, borzoi_s
     borzoi_server.restart()
     epochs.commit(topic, TARGET, 0, [report])
     assert stored(topic) == ["a", "b", "c", "d"]
+
+
+class Slow:
+    """A broker that carries out a commit and answers too late, so many times."""
+
+    def __init__(self, client, late, is_decided=True, error=TaskTimeout):
+        self._client, self._late, self._is_decided, self._error = client, late, is_decided, error
+        self.aborted = 0
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+    def commit_epoch(self, *args, **how):
+        self._late -= 1
+        if self._late < 0 or self._is_decided:
+            done = self._client.commit_epoch(*args, **how)
+        if self._late >= 0:
+            raise self._error("too late")
+        return done
+
+    def abort_epoch(self, *args, **how):
+        self.aborted += 1
+        return self._client.abort_epoch(*args, **how)
+
+
+@pytest.mark.parametrize("late", [1, 3, 99])
+def test_a_commit_that_is_decided_but_not_answered_in_time_has_not_failed(topic, late, caplog):
+    report = stage_all(topic, TARGET, attempt(), batches("a", "b"))
+    slow = Slow(topic, late)
+    done = epochs.commit(slow, TARGET, 0, [report])
+    assert done.messages_count == 2
+    assert stored(topic) == ["a", "b"]
+    assert slow.aborted == 0
+    assert caplog.text.count("epoch 0 of p is committed, but not all of it is in s/t yet") == min(late, 10)
+
+
+def test_a_commit_that_is_not_decided_has_failed_for_good(topic):
+    report = stage_all(topic, TARGET, attempt(), batches("a"))
+    slow = Slow(topic, 1, is_decided=False)
+    with pytest.raises(TaskTimeout):
+        epochs.commit(slow, TARGET, 0, [report])
+    assert slow.aborted == 1
+    with pytest.raises(EpochMismatch):
+        epochs.commit(slow, TARGET, 0, [report])  # were it still on its way, it would be refused
+    assert stored(topic) == []
+
+
+def test_a_commit_that_is_refused_is_not_waited_for(topic):
+    report = stage_all(topic, TARGET, attempt(), batches("a"))
+    slow = Slow(topic, 1, is_decided=False, error=EpochMismatch)
+    with pytest.raises(EpochMismatch):
+        epochs.commit(slow, TARGET, 0, [report])
+    assert slow.aborted == 0
 
 
 def test_an_epoch_without_rows_is_committed_too(topic):

@@ -23,6 +23,7 @@ All of these requests can be repeated, and are, while the failure may pass and t
 here knows Spark or Arrow.
 """
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -39,6 +40,8 @@ from borzoi.model.requests import StagedPart
 from borzoi.model.values import Identifier
 from borzoi.spark.options import Target
 
+logger = logging.getLogger("borzoi.spark")
+
 T = TypeVar("T")
 
 
@@ -54,6 +57,10 @@ class CheckpointLost(  # noqa: N818 - named like the platform's other errors
         return f"{super().__str__()}. {self.hint}"
 
 
+# How often a commit that is decided is waited for, each time for the whole deadline.
+_COMMIT_ROUNDS = 10
+# How long a server that did not answer a commit is asked what became of it.
+_ASK_S = 10.0
 _RETRY = RetryPolicy(attempts=1 << 31, backoff_s=0.05, longest_backoff_s=1.0)
 
 
@@ -309,12 +316,57 @@ def commit(
         for report in in_order
         if report.batches_count and not report.is_committed
     ]
-    return patiently(
-        lambda left_s: client.commit_epoch(
-            target.stream, target.topic, first.producer, epoch, parts, deadline_s=left_s
-        ),
-        target.deadline_s,
-    )
+
+    def commit_once() -> EpochCommitted:
+        return patiently(
+            lambda left_s: client.commit_epoch(
+                target.stream, target.topic, first.producer, epoch, parts, deadline_s=left_s
+            ),
+            target.deadline_s,
+        )
+
+    try:
+        return commit_once()
+    except BorzoiError as error:
+        if not _may_pass(error) or not _is_decided(client, target, first.producer, epoch):
+            raise
+        reason: BorzoiError = error
+    # What is decided becomes messages, however long that takes. To call it failed invites a second write.
+    for _ in range(_COMMIT_ROUNDS):
+        logger.warning(
+            "epoch %d of %s is committed, but not all of it is in %s yet: %s",
+            epoch,
+            first.producer,
+            target,
+            reason,
+        )
+        try:
+            return commit_once()
+        except BorzoiError as error:
+            if not _may_pass(error):
+                raise
+            reason = error
+    messages_count = sum(report.messages_count for report in in_order)
+    return EpochCommitted(epoch, is_repeated=False, messages_count=messages_count)
+
+
+def _is_decided(client: EpochClient, target: Target, producer: str, epoch: int) -> bool:
+    """Whether a commit without an answer counts. If not it never will: what is staged is dropped.
+
+    Raises an error if the server does not even say that.
+    """
+    for dropped in (False, True):
+        if dropped:
+            abort(client, target, producer, epoch)  # which waits for a commit under way
+        last = patiently(
+            lambda left_s: client.get_producer_epoch(
+                target.stream, target.topic, producer, deadline_s=left_s
+            ),
+            min(target.deadline_s, _ASK_S),
+        )
+        if last is not None and last.epoch >= epoch:
+            return True
+    return False
 
 
 def compare(target: Target, done: EpochCommitted, reports: Iterable[TaskReport]) -> None:
@@ -358,3 +410,8 @@ def patiently(request: Callable[[float], T], deadline_s: float) -> T:
             if not error.retryable or isinstance(error, TaskTimeout) or left_s <= pause_s:
                 raise
         time.sleep(pause_s)
+
+
+def _may_pass(error: BorzoiError) -> bool:
+    """Time was up; the server did not say no."""
+    return error.retryable or isinstance(error, TaskTimeout)

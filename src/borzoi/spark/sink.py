@@ -181,7 +181,7 @@ class BatchSink(DataSourceArrowWriter):
         done = epochs.commit(connected(target), target, self._epoch, reports_of(messages))
         if done is not None and self._writer.options.producer is None:
             self._forget()
-        if done is not None and done.is_repeated:
+        if done is not None and done.is_repeated and self._writer.options.producer is not None:
             logger.warning(
                 "epoch %d of %s was written to %s before; nothing is written now",
                 self._epoch,
