@@ -1,5 +1,6 @@
 """Topic to topic without the JVM: the same guarantees as through the source and the sink."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -29,13 +30,14 @@ def topics(borzoi):
 
 @pytest.fixture
 def start(spark, borzoi_server, checkpoint):
-    def start(fn=None, rows_per_trigger=300, **target):
+    def start(fn=None, rows_per_trigger=300, source_options=None, **target):
         source = {
             "connection": borzoi_server.connection_string,
             "stream": "s",
             "topic": "in",
             "maxRowsPerTrigger": rows_per_trigger,
             "minPartitions": 6,
+            **(source_options or {}),
         }
         target = {"stream": "s", "topic": "out", **target}
         return pipe(source, fn, checkpoint=checkpoint, trigger={"availableNow": True}, spark=spark, **target)
@@ -113,6 +115,13 @@ def test_a_function_changes_messages_exactly_once_whatever_fails(topics, start, 
         ]
         ids.update(each.id for each in found)
     assert len(ids) == 3 * PER_PARTITION
+
+
+def test_formats_are_applied_without_a_function_too(topics, start):
+    finish(start(format="json", source_options={"columns": "offset"}))
+    assert [json.loads(each.payload) for each in messages(topics, 1)] == [
+        {"offset": n} for n in range(PER_PARTITION)
+    ]
 
 
 def test_a_query_goes_on_where_it_ended(topics, start):

@@ -8,7 +8,7 @@ import uuid
 from contextlib import contextmanager
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as f
 
 from borzoi.client.values import Consumer
@@ -97,6 +97,13 @@ class TestReading:
         )
         assert [tuple(row) for row in found.collect()] == [("a", 2), ("b", 1)]
 
+    def test_it_cannot_be_a_table_and_says_what_to_do(self, topic):
+        with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW instead"):
+            topic.spark.sql(
+                f"""CREATE TABLE messages_table USING borzoi
+                OPTIONS (connection '{topic.server.connection_string}', stream 's', topic 't')"""
+            )
+
     def test_json_becomes_columns(self, topic):
         topic.send(0, '{"user": "a", "n": 1}', '{"user": "b", "n": 2}')
         frame = topic.stream(format="json", schema="user string, n long", columns="offset").load()
@@ -107,6 +114,12 @@ class TestReading:
         with pytest.raises(Exception, match='did you mean "maxRowsPerTrigger"') as caught:
             topic.stream(maxRowPerTrigger="5").load()
         assert "iggy:iggy" not in str(caught.value)
+
+    def test_an_option_that_a_stream_cannot_have_is_named_last(self, topic):
+        with pytest.raises(StreamingQueryException) as caught:
+            topic.read(endingOffsets="latest")
+        assert 'option "endingOffsets" is "latest"' in str(caught.value)
+        assert "UnboundLocalError" not in str(caught.value)
 
 
 class TestStarting:

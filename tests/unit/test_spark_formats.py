@@ -229,6 +229,7 @@ def test_slices_and_pickled_decoders_read_the_same():
         ("avro", {}, "needs the option avroSchema"),
         ("avro", {"avroSchema": "{"}, "avroSchema"),
         ("avro", {"avroSchema": '"long"'}, "record"),
+        ("avro", {"avroSchema": "{}"}, "it is not the schema of a record"),
         ("protobuf", {"descriptorFile": "/nowhere/at.all", "messageName": "M"}, "cannot be read"),
         ("protobuf", {"messageName": "M"}, "needs the option descriptorFile"),
     ],

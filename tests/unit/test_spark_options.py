@@ -60,6 +60,10 @@ def test_what_spark_adds_by_itself_is_passed_over(name):
     assert source(**{name: "anything"}) == source()
 
 
+def test_a_table_is_refused_because_spark_would_forget_its_options():
+    assert "use CREATE TEMPORARY VIEW" in fault(**{"option.topic": "t", "provider": "borzoi"})
+
+
 def test_digits_are_ids():
     found = source(stream="7", topic="0007").target
     assert (found.stream, found.topic) == (7, 7)
@@ -88,6 +92,8 @@ def test_digits_are_ids():
         ("group", "12", "a group is named here"),
         ("group", "g" * 256, "g"),
         ("format", "jsn", "write raw or text or json"),
+        ("schema", "user string", 'say of which "format" they are'),
+        ("mode", "FAILFAST", 'say of which "format" they are'),
         ("stream", "s" * 256, "s"),
     ],
 )

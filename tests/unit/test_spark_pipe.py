@@ -241,6 +241,7 @@ def test_a_format_writes_what_a_function_returns(topics, run):
         ({"endingOffsets": "latest"}, {}, 'option "endingOffsets"'),
         ({}, {"partitionning": "key"}, 'did you mean "partitioning"'),
         ({}, {"topic": ""}, '"topic" is missing'),
+        ({}, {"epoch": 3, "producer": "p"}, "counts its epochs itself"),
     ],
 )
 def test_options_are_checked_before_anything_starts(source, target, text):
@@ -256,6 +257,12 @@ def test_options_are_checked_before_anything_starts(source, target, text):
 def test_a_dataframe_is_no_source():
     with pytest.raises(TypeError, match="rows of a DataFrame are in the JVM already"):
         pipe(object(), checkpoint="nowhere", stream="s", topic="t")
+
+
+def test_what_is_no_function_is_refused():
+    place = {"connection": "iggy://iggy:iggy@127.0.0.1:1", "stream": "s", "topic": "in"}
+    with pytest.raises(TypeError, match="fn is a function"):
+        pipe(place, "abc", checkpoint="nowhere", stream="s", topic="out")
 
 
 def test_a_function_that_cannot_be_sent_is_refused():

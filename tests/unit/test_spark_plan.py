@@ -48,6 +48,11 @@ class Asked:
         return self.committed.get(partition_id)
 
 
+def test_times_are_shown_to_people():
+    assert plan.moment(1_767_225_600_000_001) == "2026-01-01T00:00:00.000001+00:00"
+    assert plan.moment(2**64) == "18446744073709551616 us"
+
+
 class TestPositions:
     def test_equal_positions_have_equal_texts_however_they_came_about(self):
         one = Positions(5, {10: 1, 2: 7})

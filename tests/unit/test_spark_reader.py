@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import logging
 import pickle
+from functools import partial
 
 import pytest
 
@@ -420,7 +421,7 @@ class TestPublishing:
             reader.stop()
         assert len(made) == 2
         assert topic.stored("billing") is None
-        said = 'not published as consumer group "billing": it has 1 other members'
+        said = 'not published as consumer group "billing": it has other members (1)'
         assert caplog.text.count(said) == 1
 
     def test_a_failure_to_publish_is_a_warning_without_credentials(self, topic, caplog):
@@ -590,7 +591,15 @@ class TestSource:
         assert copy.schema() == topic.source().schema()
 
     def test_options_of_the_other_mode_are_refused(self, topic):
-        with pytest.raises(InvalidOptionValue, match="endingOffsets"):
-            topic.stream_reader(endingOffsets="latest")
+        refusing = topic.stream_reader(endingOffsets="latest")
+        calls = (
+            refusing.initialOffset,
+            partial(refusing.latestOffset, {}, ALL),
+            partial(refusing.partitions, {}, {}),
+            partial(refusing.read, None),
+        )
+        for call in calls:  # Spark says something else if it cannot make a reader
+            with pytest.raises(InvalidOptionValue, match="endingOffsets"):
+                call()
         with pytest.raises(InvalidOptionValue, match="maxRowsPerTrigger"):
             topic.reader(maxRowsPerTrigger="1")

@@ -24,6 +24,8 @@ def reader(schema_text: str, prefix_bytes: int) -> Callable[[bytes], Any]:
         ) from None
     try:
         schema = fastavro.parse_schema(json.loads(schema_text))
+    except (KeyError, TypeError) as error:
+        raise InvalidOptionValue(f"avroSchema: it is not the schema of a record: {error!r}") from error
     except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise InvalidOptionValue(f"avroSchema: {error}") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":

@@ -26,7 +26,7 @@ from borzoi.model.replies import PartitionExtent, TopicExtent
 from borzoi.model.requests import ByteCut
 from borzoi.spark.fetch import ANSWER_BYTES, Fetcher, require_order
 from borzoi.spark.options import Target
-from borzoi.spark.plan import Split, lose
+from borzoi.spark.plan import Split, lose, moment
 from borzoi.spark.rows import Rows
 from borzoi.wire.columns import Columns, columns
 
@@ -96,7 +96,7 @@ class DirectFetcher:
         if topic.created_at_us != split.created_at_us:
             raise WrongDirectory(
                 f"{self.path} holds another topic {self.target}: one that was created at "
-                f"{topic.created_at_us} us, not at {split.created_at_us} us"
+                f"{moment(topic.created_at_us)}, not at {moment(split.created_at_us)}"
             )
         directory = _partition_path(self.path, topic, split.partition_id)
         position = split.start

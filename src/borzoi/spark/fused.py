@@ -67,7 +67,7 @@ _SPLIT_SCHEMA = StructType([StructField(name, LongType(), nullable=False) for na
 BLIND_MODES = (PartitioningMode.SOURCE, PartitioningMode.BALANCED)
 
 
-class TransformFailed(BorzoiError):  # noqa: N818 - named like the platform's other errors
+class TransformFailed(BorzoiError, text="The function of a pipe failed"):  # noqa: N818 - named like the platform's other errors
     """The function of a pipe returned something that is not a batch of rows. Nothing was written."""
 
 

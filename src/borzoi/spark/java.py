@@ -46,7 +46,7 @@ exec {java} "$@"
 """
 
 
-class SparkSetupError(BorzoiError, text="Spark cannot be started"):
+class SparkSetupError(BorzoiError, text="Spark is not set up for this"):
     """Something that Spark needs is missing on this machine or has a version that does not fit."""
 
 

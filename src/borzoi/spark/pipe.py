@@ -28,9 +28,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from borzoi.model.errors import InvalidOptionValue
 from borzoi.spark.fused import BLIND_MODES, PIPE_MODES, PipeTarget, SplitSource, Transform, pickled
 from borzoi.spark.sink_options import SinkOptions
-from borzoi.spark.source_options import SourceOptions
+from borzoi.spark.source_options import RAW, SourceOptions
 
 
 def pipe(
@@ -51,8 +52,8 @@ def pipe(
 
     `fn` gets the source's rows as record batches, on Spark's workers, and returns what to write: a column
     `payload` and, if wanted, `headers`, `id` and a column for partitioning. It may return fewer or more rows,
-    or None for no rows at all; it must not keep anything from one call to the next. Without it messages are
-    copied as they are, with ids, headers and times.
+    or None for no rows at all; it must not keep anything from one call to the next. Without it, and without a
+    `format`, messages are copied as they are, with ids, headers and times.
 
     `trigger` is a processing time ("5 seconds") or the arguments of Spark's trigger ({"availableNow": True}).
     """
@@ -62,16 +63,20 @@ def pipe(
             'already, so write them with writeStream.format("borzoi")'
         )
     given = {key: _text(value) for key, value in source.items()}
-    SourceOptions.of(given).for_stream(given)
+    read = SourceOptions.of(given).for_stream(given)
+    if fn is not None and not callable(fn):
+        raise TypeError(f"fn is a function from a record batch to a record batch, not {fn!r}")
     wanted = {
         "connection": _given(given, "connection"),
         **{key: _text(value) for key, value in target.items()},
     }
     options = SinkOptions.of(wanted, PIPE_MODES)
+    if options.epoch is not None:
+        raise InvalidOptionValue('option "epoch": a streaming query counts its epochs itself')
     transform = "" if fn is None else pickled(fn)
     session = spark or SparkSession.active()
     rows = ""
-    if fn is not None or options.partitioning not in BLIND_MODES:
+    if fn is not None or options.partitioning not in BLIND_MODES or {read.format, options.format} != {RAW}:
         # Asked of Spark and not of the source: only Spark can read a schema that is written as DDL.
         rows = session.readStream.format("borzoi").options(**given).load().schema.json()
     session.dataSource.register(SplitSource)

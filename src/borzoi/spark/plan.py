@@ -10,6 +10,7 @@ What always holds:
 - Cuts fall where entries of the server's index begin, so no batch is read twice because of them.
 """
 
+import datetime as dt
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ _TOLERANCE = 1.25
 # for: every part costs a request when the read is planned.
 _LEAST_SPLIT_BYTES = 16 << 10
 _SPLITS_PER_PARTITION_MAX = 1000
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 Ask = Callable[[Sequence[ByteCut]], TopicExtent]
 Ranges = dict[int, tuple[int, int]]
@@ -72,12 +75,20 @@ class Split:
     message_bytes: int  # the average near here, to choose how many to ask for
 
 
+def moment(time_us: int) -> str:
+    """A time for people; one that a damaged checkpoint made up stays a number."""
+    try:
+        return (_EPOCH + dt.timedelta(microseconds=time_us)).isoformat()
+    except OverflowError:
+        return f"{time_us} us"
+
+
 def begins(start: Positions, extent: TopicExtent) -> tuple[dict[int, int], list[str]]:
     """Where to read on in each partition that is there, and what is lost, in words."""
     if start.created_at_us != extent.created_at_us:
         lost = (
-            f"the topic was deleted and created again (at {extent.created_at_us} us; the checkpoint belongs "
-            f"to the one of {start.created_at_us} us)"
+            f"the topic was deleted and created again (at {moment(extent.created_at_us)}; the checkpoint "
+            f"belongs to the one of {moment(start.created_at_us)})"
         )
         return {each.partition_id: each.first_offset for each in extent.partitions}, [lost]
     found: dict[int, int] = {}

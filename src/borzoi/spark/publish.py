@@ -123,7 +123,7 @@ class Publisher:
                     client.create_consumer_group(*where, self._group)
             elif found.members:
                 self._warn(
-                    f"it has {len(found.members)} other members; give this query a group of its own with "
+                    f"it has other members ({len(found.members)}); give this query a group of its own with "
                     'the option "group"'
                 )
                 client.close()

@@ -40,7 +40,7 @@ def build_archive(directory: Path) -> Path:
 
 def ship(spark: "SparkSession", directory: Path) -> Path:
     """Give the session's workers this package, in an archive that is written into `directory`."""
-    path = build_archive(directory)
+    path = build_archive(Path(directory))
     spark.sparkContext.addPyFile(str(path))
     return path
 

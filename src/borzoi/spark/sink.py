@@ -206,7 +206,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     """The writer of a streaming query; for Spark, which asks for a new one for every micro-batch."""
     settle()
     if overwrite:
-        raise InvalidOptionValue(_NO_OVERWRITING.format('use outputMode "append" or "update".'))
+        raise InvalidOptionValue(_NO_OVERWRITING.format('use outputMode "append".'))
     found = SinkOptions.of(options)
     if found.epoch is not None:
         raise InvalidOptionValue('option "epoch": a streaming query counts its epochs itself')

@@ -46,7 +46,7 @@ _TEXTS: tuple[type[DataType], ...] = (BinaryType, StringType)
 _NUMBERS: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)
 
 
-class UnsuitableColumns(InvalidRequest):
+class UnsuitableColumns(InvalidRequest, text="The rows do not fit"):
     """The rows of a write lack a column, have one too many, or one of the wrong type. Nothing was written."""
 
     hint = "Rename, cast or drop the column that is named before writing."

@@ -48,11 +48,15 @@ class BorzoiDataSource(DataSource):
         return BorzoiReader(options, fetcher)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from borzoi.model.errors import BorzoiError  # noqa: PLC0415
         from borzoi.spark.source_schema import rows_of  # noqa: PLC0415
-        from borzoi.spark.stream_reader import BorzoiStreamReader  # noqa: PLC0415
+        from borzoi.spark.stream_reader import BorzoiStreamReader, RefusingReader  # noqa: PLC0415
 
-        options = self._source_options().for_stream(self._given)
-        return BorzoiStreamReader(options, fetcher_of(options, rows_of(options, self._given, schema)))
+        try:
+            options = self._source_options().for_stream(self._given)
+            return BorzoiStreamReader(options, fetcher_of(options, rows_of(options, self._given, schema)))
+        except BorzoiError as error:
+            return RefusingReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from borzoi.spark.sink import batch_writer  # noqa: PLC0415

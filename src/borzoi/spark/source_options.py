@@ -69,6 +69,10 @@ class SourceOptions:
         starting = starting_bound(options)
         if starting.word is Word.GROUP and "group" not in options:
             raise InvalidOptionValue('option "startingOffsets" is "group": name it with the option "group"')
+        if options.choice("format", FORMATS, RAW) == RAW:
+            for name in ("schema", *FORMAT_OPTIONS):
+                if name in options:
+                    raise options.fault(name, 'it is about payloads: say of which "format" they are')
         data_directory = _data_directory(options)
         target = Target.of(options, needs_server=data_directory is None)
         return cls(

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from borzoi.model.errors import NotFound
+from borzoi.model.errors import BorzoiError, NotFound
 from borzoi.model.replies import TopicExtent
 from borzoi.spark import plan
 from borzoi.spark.fetch import Fetcher
@@ -38,6 +38,28 @@ logger = logging.getLogger("borzoi.spark")
 
 Json = dict[str, Any]
 T = TypeVar("T")
+
+
+class RefusingReader(DataSourceStreamReader):
+    """In place of a reader that cannot be made: whatever Spark calls first says why.
+
+    If making it failed, Spark 4.3 would fail too, over a variable that it has not set, and say that instead.
+    """
+
+    def __init__(self, reason: BorzoiError) -> None:
+        self._reason = reason
+
+    def initialOffset(self) -> Json:  # noqa: N802 - Spark's names
+        raise self._reason
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802, ARG002
+        raise self._reason
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:  # noqa: ARG002
+        raise self._reason
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        raise self._reason
 
 
 class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
