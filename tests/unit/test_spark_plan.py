@@ -48,6 +48,16 @@ class Asked:
         return self.committed.get(partition_id)
 
 
+def test_small_splits_share_a_task():
+    kb = [
+        plan.Split(number, 0, size_kb, 7, 1024) for number, size_kb in enumerate((1, 1, 255, 1, 300, 200, 50))
+    ]
+    numbers = [[split.partition_id for split in task] for task in plan.tasks(kb, splits_min=None)]
+    assert numbers == [[0, 1], [2, 3], [4], [5, 6]]
+    assert plan.tasks(kb, splits_min=2) == [(split,) for split in kb]
+    assert plan.tasks([], splits_min=None) == []
+
+
 def test_times_are_shown_to_people():
     assert plan.moment(1_767_225_600_000_001) == "2026-01-01T00:00:00.000001+00:00"
     assert plan.moment(2**64) == "18446744073709551616 us"

@@ -29,6 +29,8 @@ _TOLERANCE = 1.25
 # for: every part costs a request when the read is planned.
 _LEAST_SPLIT_BYTES = 16 << 10
 _SPLITS_PER_PARTITION_MAX = 1000
+# Up to this size splits of several partitions are read by one task: a few messages cost less than a task.
+_SMALL_TASK_BYTES = 256 << 10
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -235,6 +237,21 @@ def splits(
         for number, found in starts.items()
         for start, end in zip(found, [*found[1:], wanted[number][1]], strict=True)
     ]
+
+
+def tasks(found: Iterable[Split], *, splits_min: int | None) -> list[tuple[Split, ...]]:
+    """What each task reads, one after the other: several splits if they are small and many are not wanted."""
+    result: list[tuple[Split, ...]] = []
+    size_bytes = _SMALL_TASK_BYTES
+    for split in found:
+        more_bytes = (split.end - split.start) * split.message_bytes
+        if splits_min is None and size_bytes + more_bytes <= _SMALL_TASK_BYTES:
+            result[-1] += (split,)
+            size_bytes += more_bytes
+        else:
+            result.append((split,))
+            size_bytes = more_bytes
+    return result
 
 
 def _split_bytes(sizes: Iterable[int], split_bytes_max: int | None, splits_min: int | None) -> int | None:

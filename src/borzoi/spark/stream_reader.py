@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -125,7 +126,7 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = stop.began or Positions.from_json(start)
         nothing: list[plan.Split] = []
         found = self._unless_away(lambda: self._splits(begin, stop), nothing)
-        return [InputPartition(split) for split in found]
+        return [InputPartition(splits) for splits in plan.tasks(found, splits_min=self._options.splits_min)]
 
     def _splits(self, begin: Positions, stop: Positions) -> list[plan.Split]:
         extent = self._topic.extent()
@@ -141,7 +142,7 @@ class BorzoiStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()
-        return self._fetcher.fetch(partition.value)
+        return chain.from_iterable(map(self._fetcher.fetch, partition.value))
 
     def commit(self, end: Json) -> None:
         self._publish(Positions.from_json(end))
