@@ -355,18 +355,18 @@ def _is_decided(client: EpochClient, target: Target, producer: str, epoch: int) 
 
     Raises an error if the server does not even say that.
     """
-    for dropped in (False, True):
-        if dropped:
-            abort(client, target, producer, epoch)  # which waits for a commit under way
-        last = patiently(
-            lambda left_s: client.get_producer_epoch(
-                target.stream, target.topic, producer, deadline_s=left_s
-            ),
-            min(target.deadline_s, _ASK_S),
-        )
-        if last is not None and last.epoch >= epoch:
-            return True
-    return False
+    if _has_committed(client, target, producer, epoch):
+        return True
+    abort(client, target, producer, epoch)  # which waits for a commit under way
+    return _has_committed(client, target, producer, epoch)
+
+
+def _has_committed(client: EpochClient, target: Target, producer: str, epoch: int) -> bool:
+    last = patiently(
+        lambda left_s: client.get_producer_epoch(target.stream, target.topic, producer, deadline_s=left_s),
+        min(target.deadline_s, _ASK_S),
+    )
+    return last is not None and last.epoch >= epoch
 
 
 def compare(target: Target, done: EpochCommitted, reports: Iterable[TaskReport]) -> None:
